@@ -8,7 +8,7 @@ import numpy as np
 
 from conformance.check import check
 from conformance.draw import Draw
-from conformance.evidence import Evidence, all_of, true
+from conformance.evidence import Evidence, all_of, note, true
 from conformance.protocol import Array, NotProvided
 
 CLOSE = 1e-5
@@ -78,6 +78,17 @@ def divided_by_the_temperature(impl: Any, draw: Draw) -> Evidence:
     for one in subject.contrasts():
         if one.factor is None:
             continue
+        for name, value in subject.logarithms().items():
+            if not any(_close(one.factor, factor) for factor in (value, 1 / value)):
+                continue
+            parts.append(
+                true("the factor of the similarities", False, expected=np.exp(value), got=one.factor).saying(
+                    diagnosis=f"{name} ({value:.4g}) is the logarithm of what similarities are scaled by, and scales "
+                    "them itself: exp is missing.",
+                    place=_used_at(subject, name) or subject.line_of(rf"self\.{name}\b") or one.place,
+                    mend=f"{name}.exp()",
+                )
+            )
         for name, value in said.items():
             times = _close(one.factor, value)
             if _close(one.factor, 1 / value) or times:
@@ -114,6 +125,40 @@ def both_directions(impl: Any, draw: Draw) -> Evidence:
             for first, second in twice
         )
     )
+
+
+@check("losses-of-pairs-teach-both-sides", roles=("module",))
+def both_sides(impl: Any, draw: Draw) -> Evidence:
+    """Each side that the scores of pairs are computed by, and a loss of them depends on, gets a gradient of it."""
+    found = impl.build("module", {}).sides_untaught()
+    one = found[0] if found else None
+    return true("the sides that get a gradient", not found, got=f"{one.side} gets none" if one else "all").saying(
+        diagnosis=f"{one.loss} depends on {one.side} and gives it no gradient: one side of the pairs never learns."
+        if one
+        else "",
+        place=one.place if one else "",
+        mend="leave detach() out",
+    )
+
+
+@check("contrasts-scale-all-false-partners", roles=("module",))
+def all_are_scaled(impl: Any, draw: Draw) -> Evidence:
+    """In one cross-entropy the similarities of further false partners are scaled as those within the batch."""
+    parts = []
+    for one in impl.build("module", {}).false_partners():
+        factors = [factor for _, factor in one.blocks]
+        plain = [line for line, factor in one.blocks if _close(factor, 1.0)]
+        if not plain and not all(_close(factor, factors[0]) for factor in factors):
+            return note("further false partners have a scale of their own", factors)
+        parts.append(
+            true("the factors of the similarities", not plain or len(plain) == len(factors), got=factors).saying(
+                diagnosis="The similarities of some partners in a loss are scaled, and those of others are plain "
+                "cosines: the plain ones hardly count.",
+                place=plain[0] if plain else "",
+                mend="scale * queries @ negatives.t()",
+            )
+        )
+    return all_of(*parts)
 
 
 @check("scores-of-pairs-are-the-same-in-a-larger-batch", roles=("module",))

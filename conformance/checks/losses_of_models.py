@@ -462,11 +462,16 @@ def _beside(subject: Any, padded: bool = False) -> list[Any]:
 
 def padded_runs(subject: Any) -> list[Any]:
     """The runs with padding. Raises NotProvided where the model does not say which word is padding, or not hide it."""
+    needs_a_token_of_padding(subject)
+    return _beside(subject, True)
+
+
+def needs_a_token_of_padding(subject: Any) -> None:
+    """Raises NotProvided where the model does not say which word is padding, or not hide it."""
     if subject.pad_id is None or subject.padding_of(subject.calling.main.meaning) != "token":
         raise NotProvided("it does not say which word is padding")
     if subject.ends_with_padding():
         raise NotProvided("its padding is its end token")
-    return _beside(subject, True)
 
 
 @check("losses-ask-for-no-share-below-zero", roles=(*CAUSAL, "masked_language_model"))

@@ -9,6 +9,8 @@ PARTNER = "contrasts-label-the-own-partner"
 TEMPERATURE = "contrasts-are-divided-by-the-temperature"
 BOTH = "contrasts-ask-in-both-directions"
 ALONE = "scores-of-pairs-are-the-same-in-a-larger-batch"
+SIDES = "losses-of-pairs-teach-both-sides"
+SCALED = "contrasts-scale-all-false-partners"
 LENGTHS = "attention-lengths-are-of-one-vector"
 
 changed(
@@ -74,4 +76,28 @@ changed(
     "return self.encode_image(images) @ self.encode_text(ids).t() / self.logit_scale.exp()",
     breaks=(TEMPERATURE,),
     defect="Similarities are divided by the logit scale.",
+)
+changed(
+    "TheLogarithmOfTheScale",
+    TOWERS,
+    "return self.logit_scale.exp() * self.encode_image",
+    "return self.logit_scale * self.encode_image",
+    breaks=(TEMPERATURE,),
+    defect="Similarities are multiplied by the logarithm of the scale.",
+)
+changed(
+    "TextsAreNotTaught",
+    TOWERS,
+    "contrastive_loss(self(images, ids))",
+    "contrastive_loss(self.logit_scale.exp() * self.encode_image(images) @ self.encode_text(ids).detach().t())",
+    breaks=(SIDES,),
+    defect="The loss detaches the vectors of texts: their tower never learns.",
+)
+changed(
+    "NegativesAreNotScaled",
+    EMBEDDER,
+    "torch.cat([scores, worse / self.temperature], 1)",
+    "torch.cat([scores, worse], 1)",
+    breaks=(SCALED,),
+    defect="The similarities of further negatives are not divided by the temperature.",
 )

@@ -171,6 +171,38 @@ changed(
     defect="The scores of false items are pushed up, as those of true ones.",
 )
 changed(
+    "DrawnItemsPushedUp",
+    RECOMMENDER,
+    "F.logsigmoid(-false)",
+    "F.logsigmoid(false)",
+    breaks=("losses-of-samples-prefer-the-true-item",),
+    defect="The scores of drawn items are pushed up, as those of true ones.",
+)
+changed(
+    "DrawnItemsAtPadding",
+    RECOMMENDER,
+    "counts = (read != 0) & (positives != 0)",
+    "counts = torch.ones_like(read)",
+    breaks=("losses-of-samples-leave-padding-out",),
+    defect="A loss that draws its false items teaches them at places of padding.",
+)
+changed(
+    "MeanOverAllDrawn",
+    RECOMMENDER,
+    "* counts).sum() / counts.sum()",
+    "* counts).mean()",
+    breaks=("losses-of-samples-leave-padding-out",),
+    defect="A loss that draws its false items counts padding in its mean.",
+)
+changed(
+    "DrawnItemsMayBeTrue",
+    RECOMMENDER,
+    "torch.randint(1, n_items",
+    "torch.randint(0, n_items",
+    breaks=("drawn-false-items-are-false",),
+    defect="An item that is drawn as a false one may be the true one.",
+)
+changed(
     "MaskOfTheWordsThatWereRead",
     ALIBI,
     "loss_mask[:, 1:]",

@@ -54,6 +54,7 @@ SPEECH = Specimen("speech.py", "SpeechCTC", "encoder_model")
 CONFORMER = Specimen("conformer.py", "Conformer", "encoder_model")
 EMBEDDER = Specimen("embedder.py", "SentenceEncoder", "classifier")
 TOWERS = Specimen("towers.py", "Towers", "classifier")
+DENOISER = Specimen("denoiser.py", "Denoiser", "classifier")
 DECIDER = Specimen("decider.py", "DecisionTransformer", "encoder_model")
 FORECASTER = Specimen("forecaster.py", "Forecaster", "classifier")
 TRAINED = Specimen("trained.py", "TrainedGPT", "language_model", beside=True)
@@ -63,7 +64,7 @@ HELPERS = Specimen("helpers.py", "helpers", "helpers", beside=True)
 SPECIMENS = (
     *(GPT, LLAMA, ALIBI, PREFIX, ADAPTED, RECURRENT, MIXTURE, RECOMMENDER, BERT, RELATIVE, TRANSLATOR),
     *(CLASSIFIER, VIT, RESTORER, MASKED_IMAGES, SPEECH, CONFORMER, EMBEDDER, TOWERS, DECIDER, FORECASTER, TRAINED),
-    CAREFUL,
+    *(DENOISER, CAREFUL),
 )
 
 

@@ -22,5 +22,6 @@ mirror       a run of minigrad whose every op is one of torch's operations
 variants    the same model made with its other options
 conditions, hypotheses, results    what a writer hands forward, what it and forward give, taken apart
 balance     the losses for the balance of experts
+pair_losses, drawn_items, diffusing    losses of pairs, losses that draw false items, what a diffusion model adds
 findings    the shape of a finding, and the claims that findings break
 """

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import torch
@@ -30,6 +30,7 @@ _ENCODES = re.compile(
 _SIMILARITIES = {"matmul", "__matmul__", "__rmatmul__", "mm", "einsum", "cosine_similarity"}
 _TEMPERATURE = re.compile(r"(?i)^(logit_?|softmax_?)?(temp(erature)?|tau)$")
 _LOG_SCALE = re.compile(r"(?i)^log(it)?_?scale$")
+_LOGARITHM = re.compile(r"(?i)^log(it)?_?(scale|temp(erature)?|tau)$")
 _SCORES = re.compile(r"(?i)(logits?|scores?|sim(s|ilarit(y|ies))?)(_|$)")
 LENGTHS = (3, 6, 4, 2, 5)
 """How many words the texts of a list have: no two as many, and in no order."""
@@ -48,33 +49,47 @@ class Contrast:
     turned: bool | None = None
 
 
-class _Similarities(TorchFunctionMode):
-    """Records the products of two computed matrices that are square, and the cross-entropies of such."""
+@dataclass(frozen=True)
+class Widened:
+    """One cross-entropy of the similarities of pairs and of further false partners beside them. blocks: of each product
+    the line that made it, and by which number its cosines are multiplied."""
+
+    blocks: tuple[tuple[str, float], ...]
+
+
+class Similarities(TorchFunctionMode):
+    """Records the products of two computed matrices, with their cosines and lines, and the cross-entropies of such."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.products: list[tuple[Tensor, Tensor]] = []
+        self.products: list[tuple[Tensor, Tensor, str]] = []
         self.contrasts: list[Contrast] = []
+        self.widened: list[Widened] = []
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         result = func(*args, **kwargs)
         name = getattr(func, "__name__", "")
-        if name in _SIMILARITIES and isinstance(result, Tensor) and _is_square(result):
+        if name in _SIMILARITIES and isinstance(result, Tensor) and _is_matrix(result):
             cosines = _cosines(name, args, result)
             if cosines is not None:
-                self.products.append((result.detach(), cosines))
+                self.products.append((result.detach(), cosines, user_line()))
         if name in ("cross_entropy", "nll_loss"):
             given = kwargs.get("input", args[0] if args else None)
             target = kwargs.get("target", args[1] if len(args) > 1 else None)
-            if isinstance(given, Tensor) and isinstance(target, Tensor) and _is_square(given):
+            if isinstance(given, Tensor) and isinstance(target, Tensor) and _is_matrix(given):
                 self._note(given.detach(), target.detach())
         return result
 
     def _note(self, given: Tensor, target: Tensor) -> None:
         if target.is_floating_point() or target.shape != given.shape[:1]:
             return
-        for at, (result, cosines) in reversed(list(enumerate(self.products))):
+        if not _is_square(given):
+            self._note_wider(given)
+            return
+        for at, (result, cosines, _) in reversed(list(enumerate(self.products))):
+            if result.shape != given.shape:
+                continue
             alike = torch.allclose(result, result.t())
             for turned, one, cosine in ((False, result, cosines), (True, result.t(), cosines.t())):
                 if _ratio(given, one) is not None:
@@ -82,9 +97,23 @@ class _Similarities(TorchFunctionMode):
                     self.contrasts.append(Contrast(user_line(), to_array(target), _ratio(given, cosine), at, side))
                     return
 
+    def _note_wider(self, given: Tensor) -> None:
+        blocks = []
+        for result, cosines, line in self.products:
+            width = result.shape[1]
+            cuts = [given[:, at : at + width] for at in range(given.shape[1] - width + 1)]
+            factors = [_ratio(cut, cosines) for cut in cuts if _ratio(cut, result) is not None]
+            blocks += [(line, factor) for factor in factors[:1] if factor is not None]
+        if len(blocks) > 1:
+            self.widened.append(Widened(tuple(blocks)))
+
+
+def _is_matrix(one: Tensor) -> bool:
+    return one.dim() == 2 and min(one.shape) > 1 and one.is_floating_point()
+
 
 def _is_square(one: Tensor) -> bool:
-    return one.dim() == 2 and one.shape[0] == one.shape[1] > 1 and one.is_floating_point()
+    return _is_matrix(one) and one.shape[0] == one.shape[1]
 
 
 def _cosines(name: str, args: Any, result: Tensor) -> Tensor | None:
@@ -127,9 +156,9 @@ class EmbeddingProbes(LossProbes):
     def contrasts(self) -> list[Contrast]:
         """The cross-entropies of similarities of pairs in its losses. Raises NotProvided."""
         if "contrasts" not in self.known:
-            seen = _Similarities()
+            seen = Similarities()
             with suppress(NotProvided), seen:
-                replace(self.twin(), known={}).loss_runs()
+                replace(self.as_written(), known={}).loss_runs()
             with suppress(NotProvided), seen:
                 self._losses_of_pairs()
             self.known["contrasts"] = seen.contrasts
@@ -138,25 +167,38 @@ class EmbeddingProbes(LossProbes):
             raise NotProvided("none of its losses compares pairs within a batch")
         return found
 
+    def as_written(self) -> Self:
+        """A copy whose losses may call a forward that compares pairs: that of one side does not stand for it."""
+        twin = self.twin()
+        if self.pairs is not None:
+            vars(twin.module).pop("forward", None)
+        return twin
+
     def pair_scores(self, fewer: int = 0) -> Array:
         """(N, N): the scores that forward gives pairs of samples; fewer: of the batch without its last samples.
         Raises NotProvided."""
-        return to_array(self._scores_of_pairs(fewer)[0].detach())
+        return to_array(self.tables_of_pairs(fewer)[0].detach())
 
-    def _scores_of_pairs(self, fewer: int = 0) -> list[Tensor]:
-        """The tables (N, N) that forward gives, at least one. With gradients on: so parameters are told from what was
-        computed. Raises NotProvided."""
+    def arguments_of_pairs(self, fewer: int = 0) -> dict[str, Any]:
+        """What a forward that compares pairs is given: samples that differ; fewer: without the last ones. Raises
+        NotProvided."""
         if self.pairs is None:
             raise NotProvided("its forward compares no pairs")
-        with default_dtype(self.torch_dtype), quiet_evaluation(self.module), torch.enable_grad():
+        with default_dtype(self.torch_dtype):
             data = {name: torch.cat([x, x[:2]]) for name, x in first_data(self.pairs, T).items()}
             whole = len(next(iter(data.values())))
-            count = whole - fewer
-            given = {
-                name: _different(x, whole)[:count] if _each_has_one(x, whole) else x
+            return {
+                name: _different(x, whole)[: whole - fewer] if _each_has_one(x, whole) else x
                 for name, x in self.pairs.arguments(data).items()
             }
+
+    def tables_of_pairs(self, fewer: int = 0) -> list[Tensor]:
+        """The tables (N, N) that forward gives, at least one. With gradients on: so parameters are told from what was
+        computed. Raises NotProvided."""
+        given = self.arguments_of_pairs(fewer)
+        with default_dtype(self.torch_dtype), quiet_evaluation(self.module), torch.enable_grad():
             result = type(self.module).forward(self.module, **given)
+        count = next((len(x) for x in given.values() if isinstance(x, Tensor) and x.dim()), 0)
         tables = [one for one in tensors_in(result) if _is_square(one) and len(one) == count]
         if not tables:
             raise NotProvided("what its forward gives pairs is no table of one number each")
@@ -164,7 +206,7 @@ class EmbeddingProbes(LossProbes):
 
     def _losses_of_pairs(self) -> None:
         """Runs the losses beside the model that take the scores of pairs. Raises NotProvided."""
-        scores = self._scores_of_pairs()
+        scores = self.tables_of_pairs()
         for name, function in vars(sys.modules[type(self.module).__module__]).items():
             if inspect.isfunction(function) and "loss" in name.lower():
                 taken = [p for p in inspect.signature(function).parameters.values() if p.default is p.empty]
@@ -186,6 +228,17 @@ class EmbeddingProbes(LossProbes):
                     if number is not None and isinstance(name, str) and _LOG_SCALE.match(name):
                         found[name] = math.exp(-number)
         return found
+
+    def logarithms(self) -> dict[str, float]:
+        """The parameters that hold the logarithm of a scale or a temperature: their names say so, or the line that
+        makes them."""
+        return {
+            name: number
+            for part in self.module.modules()
+            for name, value in part.named_parameters(recurse=False)
+            if _LOGARITHM.match(name) and (number := _number(value)) is not None
+            if not name.lower().startswith("logit") or self.line_of(rf"\b{name}\s*(:.*)?=.*\blog\(")
+        }
 
     def listed(self) -> Iterator[tuple[str, str, Callable[[list[list[int]]], Array]]]:
         """Its methods that answer lists of texts, given as lists of words: name, line, and the answers (N, d)."""

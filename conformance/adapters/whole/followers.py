@@ -26,6 +26,7 @@ _COPIES = re.compile(r"target|teacher|ema(_|$)|momentum|moving|key|slow|average|
 _MOVES = re.compile(r"update|step|move|sync|(^|_)ema$")
 _CLASSES = re.compile(r"\w*(ema|exponential_?moving_?average|moving_?average|weight_?average|averaged_?model)\w*", re.I)
 _DECAY = re.compile(r"(ema_?|target_?|teacher_?|base_?|momentum_?)*(decay|momentum|beta|m|alpha|rate|tau)")
+_SLOW = re.compile(r"(ema|target|teacher|shadow|slow|averaged?|momentum)(_?(model|net|network|module|encoder|copy))?")
 _UPDATES = re.compile(r"_?(update|step)(_\w+)?|__call__")
 _VARIES = re.compile(r"warm|num_updates|n_?updates|cos\(|min\(|max\(|step\b|bias_correct|progress", re.I)
 """Words of code whose decay is another one from step to step."""
@@ -67,7 +68,10 @@ def _of_methods(subject: RunningModel) -> Iterator[Followed]:
         with suppress(Exception):  # it asks for what nothing here shows
             module = subject.twin().module
             before = _weights(module)
-            given, asked = _given(function)
+            given, asked = _given(function, copy=_other(subject))
+            if copies := [one for one in given.values() if isinstance(one, nn.Module)]:
+                yield _of_a_copy(module, copies[0], name, function, given, asked)
+                continue
             getattr(module, name)(**given)
             after = _weights(module)
             moved = {n for n in before if not torch.equal(before[n], after[n])}
@@ -79,6 +83,32 @@ def _of_methods(subject: RunningModel) -> Iterator[Followed]:
             turned = bool(moved) and moved <= trained and not any(fast in trained for _, fast in pairs)
             if pairs:
                 yield Followed(name, _line(function), keeps, asked, turned, _left(moved, before, trained))
+
+
+def _other(subject: RunningModel) -> nn.Module:
+    """A copy of the model with other weights."""
+    copy = subject.twin().module
+    with torch.no_grad():
+        for parameter in copy.parameters():
+            parameter.add_(torch.randn_like(parameter))
+    return copy
+
+
+def _of_a_copy(
+    module: nn.Module, copy: nn.Module, name: str, function: FunctionType, given: dict[str, Any], asked: float | None
+) -> Followed:
+    """What a method does that is handed the slow copy of the whole model. Raises NotProvided where nothing moves."""
+    slow, fast = _weights(copy), _weights(module)
+    getattr(module, name)(**given)
+    after, turned = _weights(copy), _weights(module)
+    if all(torch.equal(slow[n], after[n]) for n in slow):
+        learner_moves = any(not torch.equal(fast[n], turned[n]) for n in fast)
+        if not learner_moves:
+            raise NotProvided("nothing moves")
+        return Followed(
+            name, _line(function), _share([(fast[n], slow[n], turned[n]) for n in fast]), asked, turned=True
+        )
+    return Followed(name, _line(function), _share([(slow[n], fast[n], after[n]) for n in slow]), asked)
 
 
 def _moves_a_copy(name: str) -> bool:
@@ -114,8 +144,11 @@ def _weights(module: nn.Module) -> dict[str, Tensor]:
     return {name: p.detach().clone() for name, p in module.named_parameters() if p.is_floating_point()}
 
 
-def _given(function: FunctionType, module: nn.Module | None = None) -> tuple[dict[str, Any], float | None]:
-    """Arguments by their names, and the part that is asked to stay; None where none is told. Raises NotProvided."""
+def _given(
+    function: FunctionType, module: nn.Module | None = None, copy: nn.Module | None = None
+) -> tuple[dict[str, Any], float | None]:
+    """Arguments by their names, and the part that is asked to stay; None where none is told. copy: is handed to a
+    parameter whose name says that it is a slow copy. Raises NotProvided."""
     given: dict[str, Any] = {}
     asked: float | None = None
     for parameter in list(inspect.signature(function).parameters.values())[1:]:
@@ -127,6 +160,8 @@ def _given(function: FunctionType, module: nn.Module | None = None) -> tuple[dic
             asked = DECAY
         elif module is not None and re.fullmatch(r"\w*(model|net|module|parameters|params)", name):
             given[parameter.name] = list(module.parameters()) if "param" in name else module
+        elif copy is not None and _SLOW.fullmatch(name):
+            given[parameter.name] = copy
         elif parameter.default is parameter.empty:
             raise NotProvided(f"{parameter.name} means nothing here")
     return given, None if _VARIES.search(text_of(function)) else asked

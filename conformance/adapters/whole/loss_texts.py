@@ -8,7 +8,7 @@ from __future__ import annotations
 import ast
 import inspect
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import suppress
 from textwrap import dedent
 from types import SimpleNamespace
@@ -34,7 +34,17 @@ many at the end of the first text are hidden."""
 class Texts:
     """The texts of one run, and what stands for every other parameter."""
 
-    def __init__(self, subject: PadProbes, padded: bool, flat: bool, wider: int, marked: bool = False) -> None:
+    def __init__(
+        self,
+        subject: PadProbes,
+        padded: bool,
+        flat: bool,
+        wider: int,
+        marked: bool = False,
+        also: Collection[str] = (),
+    ) -> None:
+        """also: names of parameters with a default that are given, too."""
+        self.also = also
         self.subject, self.padded, self.flat, self.wider, self.marked = subject, padded, flat, wider, marked
         self.marks: list[str] = []
         self.texts: dict[str, Tensor] = {}
@@ -60,6 +70,7 @@ class Texts:
         of_forward = function.__name__ == "forward"
         known = {labels_of(self.subject), switch_of(self.subject)} if of_forward else set()
         known |= set() if lean else {one.parameter for one in self.subject.calling.inputs}
+        known |= {*self.also}
         known |= {p.name for p in parameters if self.marked and meaning_of(p.name) in ("mask", "lengths")}
         for parameter in parameters:
             if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):

@@ -27,7 +27,8 @@ from conformance.adapters.whole.ctc import CtcProbes
 from conformance.adapters.whole.decaying import DecayProbes
 from conformance.adapters.whole.deciding import DecideProbes
 from conformance.adapters.whole.decoding import DecodingProbes
-from conformance.adapters.whole.embedding import EmbeddingProbes
+from conformance.adapters.whole.diffusing import DiffusionProbes
+from conformance.adapters.whole.drawn_items import DrawnItemProbes
 from conformance.adapters.whole.excuse_probes import ExcuseProbes
 from conformance.adapters.whole.followers import FollowerProbes
 from conformance.adapters.whole.forecasting import ForecastProbes
@@ -42,6 +43,7 @@ from conformance.adapters.whole.measuring import MeasureProbes
 from conformance.adapters.whole.merging import MergeProbes
 from conformance.adapters.whole.mixing import MixingProbes
 from conformance.adapters.whole.pads import pad_of
+from conformance.adapters.whole.pair_losses import PairLossProbes
 from conformance.adapters.whole.placing import load_weights, placed
 from conformance.adapters.whole.recommending import RecommendProbes
 from conformance.adapters.whole.resizing import ResizeProbes
@@ -56,10 +58,12 @@ from conformance.adapters.whole.vain_terms import VainTermProbes
 @dataclass
 class WholeModel(
     InsideProbes,
-    EmbeddingProbes,
+    PairLossProbes,
     LabelProbes,
     BalanceProbes,
     VainTermProbes,
+    DrawnItemProbes,
+    DiffusionProbes,
     HiddenPatchProbes,
     DecodingProbes,
     ExcuseProbes,

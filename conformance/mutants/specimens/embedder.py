@@ -40,11 +40,16 @@ class SentenceEncoder(nn.Module):
         x = self.norm(x) * real[..., None]
         return F.normalize(self.head(x.sum(1) / real.sum(1, keepdim=True)), dim=-1)
 
-    def contrastive_loss(self, anchors, positives):
-        """Each anchor (B, T) with its own positive (B, T) against those of the other anchors, in both directions."""
+    def contrastive_loss(self, anchors, positives, negatives=None):
+        """Each anchor (B, T) with its own positive (B, T) against those of the other anchors, in both directions;
+        negatives (N, T) are false for all anchors."""
         scores = self(anchors) @ self(positives).t() / self.temperature
         own = torch.arange(len(scores))
-        return 0.5 * (F.cross_entropy(scores, own) + F.cross_entropy(scores.t(), own))
+        of_positives = F.cross_entropy(scores.t(), own)
+        if negatives is not None:
+            worse = self(anchors) @ self(negatives).t()
+            scores = torch.cat([scores, worse / self.temperature], 1)
+        return 0.5 * (F.cross_entropy(scores, own) + of_positives)
 
     @torch.no_grad()
     def encode(self, texts, batch_size=8):

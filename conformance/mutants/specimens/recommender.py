@@ -54,6 +54,19 @@ class NextItem(nn.Module):
         each = F.softplus(-better) + F.softplus(worse)
         return (each * real).sum() / real.sum()
 
+    def drawn_negatives(self, positives):
+        """An item for each place that is not its own positive."""
+        n_items = len(self.items.weight) - 1
+        return (positives - 1 + torch.randint(1, n_items, positives.shape, device=positives.device)) % n_items + 1
+
+    def drawn_loss(self, history):
+        """The same loss of a history (N, T + 1), with one drawn item for each next one."""
+        read, positives = history[:, :-1], history[:, 1:]
+        tables = self.items(torch.stack([positives, self.drawn_negatives(positives)], -1))
+        true, false = torch.einsum("ntd,ntkd->ntk", self.states(read), tables).unbind(-1)
+        counts = (read != 0) & (positives != 0)
+        return -((F.logsigmoid(true) + F.logsigmoid(-false)) * counts).sum() / counts.sum()
+
     @torch.no_grad()
     def recommend(self, history, k=5):
         """The k best items, newest history last; those already seen are left out."""

@@ -41,6 +41,9 @@ class Towers(nn.Module):
         """(N, N): pictures (N, 3, 12, 12) along the rows, texts (N, T) along the columns."""
         return self.logit_scale.exp() * self.encode_image(images) @ self.encode_text(ids).t()
 
+    def loss(self, images, ids):
+        return contrastive_loss(self(images, ids))
+
 
 def contrastive_loss(logits):
     own = torch.arange(len(logits), device=logits.device)

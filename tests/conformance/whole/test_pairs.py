@@ -9,7 +9,7 @@ from wholes import Whole  # noqa: E402
 import conformance.checks  # noqa: E402, F401
 from conformance.adapters.whole.model import whole_model  # noqa: E402
 from conformance.check import CHECKS  # noqa: E402
-from conformance.mutants.source import TOWERS  # noqa: E402
+from conformance.mutants.source import EMBEDDER, TOWERS  # noqa: E402
 from conformance.runner import run_check  # noqa: E402
 
 BOTH, ALONE = "contrasts-ask-in-both-directions", "scores-of-pairs-are-the-same-in-a-larger-batch"
@@ -52,3 +52,69 @@ def test_pairs_are_compared_as_pairs(made, style, both, alone):
         text = text.replace(old, new)
     subject = Whole(whole_model(made(TOWERS.name, text)))
     assert [run_check(CHECKS[claim], subject, "quick").verdict.name for claim in (BOTH, ALONE)] == [both, alone]
+
+
+SIDES, SCALED = "losses-of-pairs-teach-both-sides", "contrasts-scale-all-false-partners"
+TEMPERATURE = "contrasts-are-divided-by-the-temperature"
+OF_LOSS = "return contrastive_loss(self(images, ids))"
+CUT = "a, b = self.encode_image(images), self.encode_text(ids).detach()\n        "
+CUT += "return contrastive_loss(self.logit_scale.exp() * a @ b.t())"
+
+
+def verdict(made, specimen, claim, changes):
+    text = specimen.source
+    for old, new in changes.items():
+        assert text.count(old) == 1
+        text = text.replace(old, new)
+    return run_check(CHECKS[claim], Whole(whole_model(made(specimen.name, text))), "quick").verdict.name
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({}, "PASS"),
+        ({OF_LOSS: CUT}, "FAIL"),
+        ({OF_LOSS: f"# texts are frozen\n        {CUT}"}, "NOT_PROVIDED"),
+        ({OF_LOSS: f"{CUT}\n\n    def loss_of_texts(self, images, ids):\n        {OF_LOSS}"}, "PASS"),
+        ({OF_LOSS: CUT, "def loss(self, images, ids):": "def loss(self, images, ids, fancy):"}, "NOT_PROVIDED"),
+        ({OF_LOSS: "return self.encode_image(images).square().mean()"}, "PASS"),
+    ],
+    ids=["both", "one", "frozen", "one each", "cannot be run", "a loss of one side"],
+)
+def test_a_side_without_a_gradient(made, changes, expected):
+    assert verdict(made, TOWERS, SIDES, changes) == expected
+
+
+WORSE = "worse / self.temperature"
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({}, "PASS"),
+        ({WORSE: "worse"}, "FAIL"),
+        ({WORSE: "worse / (2 * self.temperature)"}, "NOTE"),
+        ({WORSE: "worse / self.temperature + 0.5"}, "NOT_PROVIDED"),
+    ],
+    ids=["one scale", "none", "another", "a margin"],
+)
+def test_the_scale_of_further_negatives(made, changes, expected):
+    assert verdict(made, EMBEDDER, SCALED, changes) == expected
+
+
+EXP, LOG = "self.logit_scale.exp() *", "torch.tensor(math.log(1 / 0.07))"
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({}, "PASS"),
+        ({EXP: "self.logit_scale *"}, "FAIL"),
+        ({EXP: "self.logit_scale *", LOG: "torch.tensor(10.0)"}, "NOT_PROVIDED"),
+        ({EXP: "self.log_tau *", "self.logit_scale =": "self.log_tau ="}, "FAIL"),
+        ({EXP: "(-self.log_tau).exp() *", "self.logit_scale =": "self.log_tau ="}, "NOT_PROVIDED"),
+    ],
+    ids=["exp", "forgotten", "a plain scale", "of a temperature", "its exp"],
+)
+def test_the_logarithm_of_a_scale(made, changes, expected):
+    assert verdict(made, TOWERS, TEMPERATURE, changes) == expected

@@ -1,0 +1,185 @@
+"""Diffusion models: how noise is added to data, how a class guides, and which labels are dropped in evaluation."""
+
+from __future__ import annotations
+
+import inspect
+import re
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.overrides import TorchFunctionMode
+
+from conformance.adapters.inference.calls import tensors_in
+from conformance.adapters.whole.calling import default_dtype
+from conformance.adapters.whole.running import RunningModel
+from conformance.adapters.whole.used_functions import line_in
+from conformance.adapters.whole.watching import user_line
+from conformance.protocol import NotProvided
+
+_ADDS = re.compile(
+    r"_?(q_?sample|add_?noise|noise_?(images?|data|inputs?|x0?|it)|(forward_)?diffus\w*|perturb\w*|noising)", re.I
+)
+_NOISE = re.compile(r"noise|eps(ilon)?|z", re.I)
+_TIME = re.compile(r"t|ts|k|(time_?)?steps?|times?", re.I)
+_SCALE = re.compile(r"((cfg|guidance)_?)?(scale|weight|strength|w)|cfg|guidance|omega", re.I)
+_STEPS = (1, 2, 4, 7, 12, 20, 35, 60, 90)
+_COMPARISONS = {"lt", "gt", "le", "ge", "__lt__", "__gt__", "__le__", "__ge__"}
+_CHOICES = {"where", "masked_fill", "masked_fill_", "__setitem__"}
+
+
+@dataclass(frozen=True)
+class Noised:
+    """How a method adds noise. shares: at each step, by what the data and the noise are multiplied."""
+
+    name: str
+    place: str
+    shares: tuple[tuple[float, float], ...]
+
+
+@dataclass(frozen=True)
+class Guided:
+    """How a method guides. shares: for growing scales, how much of the answer with the class is in it, where the rest
+    is that without."""
+
+    name: str
+    place: str
+    shares: tuple[float, ...]
+
+
+class _Draws(TorchFunctionMode):
+    """Records normal numbers that are drawn, and integers that are replaced where uniform ones are small or large."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.normal: list[Tensor] = []
+        self.replaced: list[str] = []
+        self._uniform: list[Any] = []
+        self._masks: list[Any] = []
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        name = getattr(func, "__name__", "")
+        given = [one for one in [*args, *(kwargs or {}).values()] if isinstance(one, Tensor)]
+        if name in ("randn", "randn_like"):
+            self.normal.append(result)
+        elif name in ("rand", "rand_like"):
+            self._uniform.append(result)
+        elif name in _COMPARISONS and any(one is drawn for one in given for drawn in self._uniform):
+            self._masks.append(result)
+        elif name in _CHOICES and any(one is mask for one in given for mask in self._masks):
+            whole = [one for one in given if one.dtype is torch.int64 and one.dim() == 1]
+            if whole:
+                self.replaced.append(user_line())
+        return result
+
+
+class DiffusionProbes(RunningModel):
+    """The experiments, of a running model."""
+
+    def labels_replaced(self) -> list[str]:
+        """file:line of each place that replaces labels of samples at random in evaluation mode. Raises NotProvided
+        where none does so in training mode."""
+        found = []
+        for training in (True, False):
+            draws = _Draws()
+            with self.mode(training), torch.no_grad(), draws:
+                self.run(self.example())
+            found.append(draws.replaced)
+        if not found[0]:
+            raise NotProvided("it replaces no labels at random")
+        return found[1]
+
+    def noised(self) -> list[Noised]:
+        """How its methods, and those of classes of its file that need nothing, add noise. Raises NotProvided."""
+        found = []
+        for holder, name, function in self._adding():
+            with suppress(Exception):  # it asks for what nothing here shows
+                if shares := tuple(self._shares(holder, function)):
+                    found.append(Noised(name, line_in(function, r"return .*\*", r"\*", r"def "), shares))
+        if not found:
+            raise NotProvided("no method that adds noise to data could be run")
+        return found
+
+    def _adding(self) -> Iterator[tuple[Any, str, Callable[..., Any]]]:
+        own = type(self.module).__module__
+        holders: list[Any] = [self.twin().module]
+        for one in vars(sys.modules.get(own, object())).values():
+            if isinstance(one, type) and one.__module__ == own and one is not type(self.module):
+                with suppress(Exception):
+                    holders.append(one())
+        for holder in holders:
+            for name, function in inspect.getmembers(type(holder), inspect.isfunction):
+                if _ADDS.fullmatch(name) and not function.__module__.startswith("torch"):
+                    yield holder, name, function
+
+    def _shares(self, holder: Any, function: Callable[..., Any]) -> Iterator[tuple[float, float]]:
+        parameters = list(inspect.signature(function).parameters.values())[1:]
+        needed = [one.name for one in parameters if one.default is one.empty]
+        noise = next((one.name for one in parameters if _NOISE.fullmatch(one.name)), "")
+        time = next((one.name for one in parameters[1:] if _TIME.fullmatch(one.name)), "")
+        if not time or not {*needed} <= {parameters[0].name, time, noise}:
+            return
+        x = torch.tensor(self.example(2, seed=98)[self.calling.main.meaning])
+        eps = torch.randn(x.shape, generator=torch.Generator().manual_seed(9), dtype=torch.float64).to(x.dtype)
+        for step in _STEPS:
+            with suppress(IndexError), torch.no_grad(), default_dtype(x.dtype), _Draws() as draws:
+                given = {parameters[0].name: x, time: torch.full((len(x),), step)} | ({noise: eps} if noise else {})
+                out = _first(function(holder, **given)).double()
+                added = eps if noise else draws.normal[0]
+                basis = torch.stack([x.flatten(), added.flatten()], 1).double()
+                found = torch.linalg.lstsq(basis, out.flatten()[:, None]).solution
+                if bool((basis @ found - out.flatten()[:, None]).abs().max() < 1e-4):
+                    yield float(found[0]), float(found[1])
+
+    def guided(self) -> list[Guided]:
+        """How its methods mix the answers with a class and without. Raises NotProvided."""
+        found = []
+        for name, function in inspect.getmembers(type(self.module), inspect.isfunction):
+            if function.__module__.startswith("torch") or name in ("forward", "__init__"):
+                continue
+            with suppress(Exception):  # it asks for what nothing here shows
+                if (one := self._guided(name, function)) is not None:
+                    found.append(one)
+        if not found:
+            raise NotProvided("no method that guides by a class could be run")
+        return found
+
+    def _guided(self, name: str, function: Callable[..., Any]) -> Guided | None:
+        twin = self.twin()
+        known = twin.calling.arguments(twin.tensors(twin.example(3, seed=99)))
+        parameters = list(inspect.signature(function).parameters.values())[1:]
+        scale = next((one.name for one in parameters if _SCALE.fullmatch(one.name) and one.name not in known), "")
+        given = {one.name: known[one.name] for one in parameters if one.name in known}
+        needed = {one.name for one in parameters if one.default is one.empty}
+        if not scale or not needed - {scale} <= given.keys() or len(given) < 2:
+            return None
+        with twin.mode(False), torch.no_grad(), default_dtype(twin.torch_dtype):
+            forward, answers = twin.module.forward, list[Tensor]()
+
+            def watched(*args: Any, **kwargs: Any) -> Any:
+                result = forward(*args, **kwargs)
+                answers.extend(_first(result).split(3))
+                return result
+
+            with_class = _first(forward(**known))
+            vars(twin.module)["forward"] = watched
+            mixed = [_first(function(twin.module, **given, **{scale: value})) for value in (1.5, 3.0, 6.0)]
+        others = [one for one in answers if one.shape == with_class.shape and not torch.allclose(one, with_class)]
+        if not others or len(others) == len(answers) or not all(torch.allclose(one, others[0]) for one in others):
+            return None
+        away = (with_class - others[0]).flatten().double()
+        shares = [float((one - others[0]).flatten().double() @ away / (away @ away)) for one in mixed]
+        for share, one in zip(shares, mixed, strict=True):
+            if float(((one - others[0]).flatten() - share * away).abs().max()) > 1e-4 * float(away.abs().max()):
+                return None
+        return Guided(name, line_in(function, r"return .*\*", r"\*.*-", r"def "), tuple(shares))
+
+
+def _first(result: Any) -> Tensor:
+    """The first tensor of what a function gave."""
+    return next(iter(tensors_in(result)))

@@ -1,0 +1,73 @@
+"""Checks of diffusion models: the noise that is added, the guidance by a class, and labels that are dropped."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from conformance.check import check
+from conformance.draw import Draw
+from conformance.evidence import Evidence, all_of, true
+from conformance.protocol import NotProvided
+
+CLOSE = 1e-4
+
+
+@check("labels-are-dropped-only-in-training", roles=("model",))
+def dropped_in_training(impl: Any, draw: Draw) -> Evidence:
+    """What replaces labels of samples at random in training leaves all of them in evaluation."""
+    found = impl.build("model", {}).labels_replaced()
+    return true("labels are kept in evaluation", not found, got="some are replaced at random").saying(
+        diagnosis="Labels are dropped at random in evaluation mode, too: some samples get the answer without a class.",
+        place=found[0] if found else "",
+        mend="if self.training:",
+    )
+
+
+@check("added-noise-keeps-the-variance", roles=("model",))
+def keeps_the_variance(impl: Any, draw: Draw) -> Evidence:
+    """Data times sqrt(a) and noise times sqrt(1 - a) are added: neither square root is left out."""
+    parts = []
+    for one in impl.build("model", {}).noised():
+        data, noise = (np.array(side) for side in zip(*one.shares, strict=True))
+        inside = (data > 0.02) & (data < 0.98) & (noise > 0.02) & (noise < 0.98)
+        data, noise = data[inside], noise[inside]
+        if len(data) < 2:
+            continue
+        of_noise = np.allclose(noise, 1 - data**2, atol=CLOSE)
+        of_data = np.allclose(data, 1 - noise**2, atol=CLOSE)
+        if not of_noise and not of_data and not np.allclose(data**2 + noise**2, 1, atol=CLOSE):
+            continue  # another process: a straight line to the noise, or noise without end
+        side = "the noise" if of_noise else "the data"
+        parts.append(
+            true("the squares of both factors add up to 1", not (of_noise or of_data), got=data**2 + noise**2).saying(
+                diagnosis=f"{one.name} multiplies {side} by a share of the variance, and not by its square root: the "
+                "noisy data have another variance than the data.",
+                place=one.place,
+                mend="a.sqrt() * x + (1 - a).sqrt() * noise",
+            )
+        )
+    if not parts:
+        raise NotProvided("what adds noise to its data keeps no variance")
+    return all_of(*parts)
+
+
+@check("guidance-leads-to-the-class", roles=("model",))
+def leads_to_the_class(impl: Any, draw: Draw) -> Evidence:
+    """The larger the scale of classifier-free guidance, the more of the answer with the class is in what it gives."""
+    parts = []
+    for one in impl.build("model", {}).guided():
+        steps = np.diff(one.shares)
+        if not (np.all(steps > CLOSE) or np.all(steps < -CLOSE)):
+            continue
+        parts.append(
+            true(f"the share of the class in {one.name}", bool(steps[0] > 0), expected="grows", got=one.shares).saying(
+                diagnosis=f"In {one.name} a larger scale leads away from the class: both answers are exchanged.",
+                place=one.place,
+                mend="without + scale * (with_class - without)",
+            )
+        )
+    if not parts:
+        raise NotProvided("the scale of its guidance is not one of a straight line")
+    return all_of(*parts)

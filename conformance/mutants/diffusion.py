@@ -1,0 +1,50 @@
+"""Mutants of a diffusion model: noise with another variance, guidance away from the class, labels that are dropped."""
+
+from __future__ import annotations
+
+from conformance.mutants.source import DENOISER, changed
+
+DROPPED = "labels-are-dropped-only-in-training"
+VARIANCE = "added-noise-keeps-the-variance"
+GUIDANCE = "guidance-leads-to-the-class"
+
+changed(
+    "LabelsDroppedInEvaluation",
+    DENOISER,
+    "if self.training:",
+    "if self.drop > 0:",
+    breaks=(DROPPED,),
+    defect="Labels are dropped at random in evaluation, too.",
+)
+changed(
+    "NoiseWithoutTheRoot",
+    DENOISER,
+    "(1 - a).sqrt() * noise",
+    "(1 - a) * noise",
+    breaks=(VARIANCE,),
+    defect="The noise is multiplied by its share of the variance, without the square root.",
+)
+changed(
+    "DataWithoutTheRoot",
+    DENOISER,
+    "return a.sqrt() * x",
+    "return a * x",
+    breaks=(VARIANCE,),
+    defect="The data are multiplied by their share of the variance, without the square root.",
+)
+changed(
+    "GuidedAwayFromTheClass",
+    DENOISER,
+    "return without + scale * (self(x, t, labels) - without)",
+    "wanted = self(x, t, labels)\n        return wanted + scale * (without - wanted)",
+    breaks=(GUIDANCE,),
+    defect="Guidance leads from the class to the answer without one.",
+)
+changed(
+    "AverageOfTheWholeModelRunsAhead",
+    DENOISER,
+    "slow.mul_(decay).add_(fast, alpha=1 - decay)",
+    "slow.mul_(1 - decay).add_(fast, alpha=decay)",
+    breaks=("slow-copies-of-weights-follow-slowly",),
+    defect="The average that is handed in keeps little of itself.",
+)

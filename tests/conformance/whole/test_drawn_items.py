@@ -1,0 +1,51 @@
+"""Losses that draw false items by themselves, and what draws them: what is told of wrong ones, what is left alone."""
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from wholes import Whole  # noqa: E402
+
+import conformance.checks  # noqa: E402, F401
+from conformance.adapters.whole.model import whole_model  # noqa: E402
+from conformance.check import CHECKS  # noqa: E402
+from conformance.mutants.source import RECOMMENDER  # noqa: E402
+from conformance.runner import run_check  # noqa: E402
+
+TRUE, PADDING, DRAWN = (
+    "losses-of-samples-prefer-the-true-item",
+    "losses-of-samples-leave-padding-out",
+    "drawn-false-items-are-false",
+)
+BOTH = "F.logsigmoid(true) + F.logsigmoid(-false)"
+COUNTS, MEAN = "counts = (read != 0) & (positives != 0)", "* counts).sum() / counts.sum()"
+SAYS, FROM = '"""An item for each place that is not its own positive."""', "torch.randint(1, n_items"
+
+
+@pytest.mark.parametrize(
+    ("claim", "changes", "expected"),
+    [
+        (TRUE, {}, "PASS"),
+        (TRUE, {BOTH: "F.logsigmoid(true - false)"}, "PASS"),
+        (TRUE, {BOTH: "-F.relu(9 - true + false)"}, "PASS"),
+        (TRUE, {BOTH: "F.logsigmoid(true) + F.logsigmoid(false)"}, "FAIL"),
+        (TRUE, {BOTH: "F.logsigmoid(false - true)"}, "FAIL"),
+        (TRUE, {BOTH: "F.logsigmoid(-true) + F.logsigmoid(-false)"}, "FAIL"),
+        (PADDING, {}, "PASS"),
+        (PADDING, {COUNTS: "counts = positives != 0"}, "PASS"),
+        (PADDING, {MEAN: "* counts).sum()"}, "PASS"),
+        (PADDING, {COUNTS: "counts = torch.ones_like(read)"}, "FAIL"),
+        (PADDING, {MEAN: "* counts).mean()"}, "FAIL"),
+        (DRAWN, {}, "PASS"),
+        (DRAWN, {FROM: "torch.randint(0, n_items"}, "FAIL"),
+        (DRAWN, {FROM: "torch.randint(0, n_items", SAYS: '"""An item for each place."""'}, "NOTE"),
+        (DRAWN, {"def drawn_negatives(self, positives)": "def drawn_negatives(self, positives, how)"}, "NOT_PROVIDED"),
+    ],
+)
+def test_losses_that_draw_their_false_items(made, claim, changes, expected):
+    text = RECOMMENDER.source
+    for old, new in changes.items():
+        assert text.count(old) == 1
+        text = text.replace(old, new)
+    subject = Whole(whole_model(made(RECOMMENDER.name, text)))
+    assert run_check(CHECKS[claim], subject, "quick").verdict.name == expected
