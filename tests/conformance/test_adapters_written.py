@@ -33,8 +33,10 @@ TRANSLATOR = f"{inspect.getfile(Translator)}:Translator"
         *("PostNormInside", "FusedCausal", "HalfSplitPositions"),
         *("RotaryTables", "CachedHeads"),
         *slow_but(
-            ("SequenceFirst", "RMSNormMinusOne", "RotaryEmbedding", "HiddenMask", "EinsumKernels")
-            + ("PreNormDecoderBlock", "Unscaled", "AddedMask"),
+            (
+                *("SequenceFirst", "RMSNormMinusOne", "RotaryEmbedding", "HiddenMask", "EinsumKernels"),
+                *("PreNormDecoderBlock", "Unscaled", "AddedMask"),
+            ),
             lambda name: False,
         ),
     ],
