@@ -242,6 +242,20 @@ def dropout_option(impl: Any, draw: Draw) -> Evidence:
     return note("a dropout keeps its own rate", others[0].what) if others else true("the rates are the option's", True)
 
 
+@check("model-has-the-layers-that-its-option-says", roles=("model",))
+def layers_option(impl: Any, draw: Draw) -> Evidence:
+    """With three layers a model has more parameters than with one, or computes more: shared layers run again."""
+    subject = impl.build("model", {})
+    few, many = subject.fresh(2, n_layers=1), subject.fresh(2, n_layers=3)
+    sizes = [sum(p.size for p in one.parameters().values()) for one in (few, many)]
+    grows = sizes[1] != sizes[0] or many.operations() != few.operations()
+    return true("three layers are more than one", grows, got=f"{sizes[1]:,} parameters with both").saying(
+        diagnosis="The number of layers reaches nothing: with three the model is what it is with one.",
+        place=subject.place(),
+        mend="hand the number on to what makes the layers",
+    )
+
+
 @check("model-methods-change-the-mode-that-they-put-back", roles=("model",))
 def modes_are_changed(impl: Any, draw: Draw) -> Evidence:
     """A method that remembers the mode and puts it back switches to another one in between."""

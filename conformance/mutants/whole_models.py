@@ -9,6 +9,7 @@ STATELESS = "model-keeps-no-state-between-calls"
 APART = "model-rows-of-a-batch-are-apart"
 ALONE = "model-answers-one-sentence-as-in-a-batch"
 DROPS = "model-drops-only-in-training"
+LAYERS = "model-has-the-layers-that-its-option-says"
 RATE = "model-dropout-is-what-its-option-says"
 GRADIENT = "model-every-parameter-gets-a-gradient"
 START = "model-learns-from-its-start"
@@ -49,6 +50,14 @@ changed(
     "self.drop = nn.Dropout(0.1)\n        self.blocks",
     breaks=(RATE,),
     defect="The dropout of the embedding has a rate of its own, whatever the option says.",
+)
+changed(
+    "AlwaysTwoLayers",
+    GPT,
+    "for _ in range(n_layers)",
+    "for _ in range(2)",
+    breaks=(LAYERS,),
+    defect="The number of layers is written into the code, whatever the option says.",
 )
 changed(
     "RateTurnedRound",

@@ -21,7 +21,7 @@ from torch import nn
 from conformance.adapters.inference.calls import tensors_in
 from conformance.adapters.inference.facts import Fact
 from conformance.adapters.torch_subject import to_array
-from conformance.adapters.whole.calling import Calling, T, default_dtype, quiet_evaluation
+from conformance.adapters.whole.calling import Calling, Lookups, T, default_dtype, quiet_evaluation
 from conformance.adapters.whole.calling_parts import PartCalling
 from conformance.adapters.whole.copying import copied, in_dtype
 from conformance.adapters.whole.layouts import FEWER, ONE_ANSWER
@@ -108,6 +108,12 @@ class RunningModel:
     def stretch(self) -> int:
         """How many numbers in a row its convolutions read at most as one: fewer may be left over at the end."""
         return math.prod(max(part.stride) for part in self.module.modules() if isinstance(part, nn.Conv1d))
+
+    def operations(self) -> int:
+        """How many operations one run takes."""
+        with Lookups() as seen, self.mode(False), torch.no_grad():
+            self.run(self.example())
+        return seen.operations
 
     @property
     def is_whole(self) -> bool:
