@@ -66,3 +66,11 @@ changed(
     breaks=(ON,),
     defect="A roll-out reads the same oldest steps each time.",
 )
+changed(
+    "MissingPointsAreCounted",
+    FORECASTER,
+    "* observed).sum() / observed.sum()",
+    "* observed).mean()",
+    breaks=("errors-of-observed-points-are-their-mean",),
+    defect="The errors at observed points are divided by the number of all points.",
+)

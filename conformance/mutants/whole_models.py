@@ -270,3 +270,11 @@ changed(
     breaks=(START,),
     defect="The map of queries, keys and values starts at zero: values learn, queries and keys never get a gradient.",
 )
+changed(
+    "ProbabilitiesOverTheBatch",
+    CLASSIFIER,
+    "self(ids).softmax(-1)",
+    "self(ids).softmax(0)",
+    breaks=("probabilities-are-shares-of-classes",),
+    defect="The probabilities of a sentence are normalised over the batch.",
+)

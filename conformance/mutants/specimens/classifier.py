@@ -42,3 +42,7 @@ class TextClassifier(nn.Module):
         words = (~hidden).unsqueeze(-1).to(x.dtype)
         mean = (self.norm(x) * words).sum(1) / words.sum(1)
         return self.head(mean)
+
+    @torch.no_grad()
+    def predict_proba(self, ids):
+        return self(ids).softmax(-1)

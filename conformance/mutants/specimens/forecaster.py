@@ -49,6 +49,10 @@ class Forecaster(nn.Module):
     def denormalized(self, y, mean, std):
         return y * std + mean
 
+    def error_loss(self, x, future, observed):
+        """The mean squared error over observed points (B, H, C)."""
+        return ((self(x) - future).square() * observed).sum() / observed.sum()
+
     @torch.no_grad()
     def rollout(self, x, steps):
         """As many steps as are asked for, each forecast read by those behind it."""
