@@ -108,7 +108,7 @@ class DiffusionProbes(RunningModel):
     def _adding(self) -> Iterator[tuple[Any, str, Callable[..., Any]]]:
         own = type(self.module).__module__
         holders: list[Any] = [self.twin().module]
-        for one in vars(sys.modules.get(own, object())).values():
+        for one in list(vars(sys.modules.get(own, object())).values()):  # a warning may add to them
             if isinstance(one, type) and one.__module__ == own and one is not type(self.module):
                 with suppress(Exception):
                     holders.append(one())
