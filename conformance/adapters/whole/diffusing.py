@@ -109,7 +109,8 @@ class DiffusionProbes(RunningModel):
         own = type(self.module).__module__
         holders: list[Any] = [self.twin().module]
         for one in list(vars(sys.modules.get(own, object())).values()):  # a warning may add to them
-            if isinstance(one, type) and one.__module__ == own and one is not type(self.module):
+            is_own = isinstance(one, type) and one.__module__ == own and one is not type(self.module)
+            if is_own and any(_ADDS.fullmatch(name) for name in vars(one)):
                 with suppress(Exception):
                     holders.append(one())
         for holder in holders:
