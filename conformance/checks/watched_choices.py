@@ -95,6 +95,29 @@ def best_is_of_learner(impl: Any, draw: Draw) -> Evidence:
     return kept("measures that decide are of what learns", seen)
 
 
+@check("run-best-is-of-what-judges", roles=RUN)
+def best_is_of_what_judges(impl: Any, draw: Draw) -> Evidence:
+    """Where other data are measured, weights are kept by that, and not by the loss of the last training batch."""
+    from conformance.watch import choices
+
+    run = run_of(impl)
+    step = steps_of(run)[-1]
+    found = choices.by_the_last_batch(run)
+    if not found:
+        raise NotProvided("no weights were seen that are kept by the loss of the last training batch")
+    loss, judged, place = found[0]
+    return broken(
+        step,
+        "by what weights are kept",
+        judged,
+        f"{loss}, of the last training batch",
+        at=lambda lines: lines.first(place),
+        diagnosis=f"{judged} is measured and chooses nothing: weights are kept by {loss}, which is that of the last "
+        "batch of the epoch, by chance low or high.",
+        mend=f"compare {judged} with the best one so far",
+    )
+
+
 @check("run-pairs-stay-together", roles=RUN)
 def pairs_stay(impl: Any, draw: Draw) -> Evidence:
     """What is shuffled takes its labels with it."""

@@ -77,6 +77,16 @@ def is_a_copy(impl: Any, draw: Draw) -> Evidence:
     restored = [one for one in run.of(Restore) if one.what == "model"]
     wrong = next((one for one in restored if one.is_itself), None)
     held = next((one for one in run.of(Snapshot) if one.outlived and plans.is_restored_later(one)), None)
+    gathered = plans.gathered(run)
+    if wrong is None and gathered is not None:
+        return broken(
+            gathered,
+            "the states that a list keeps",
+            "copies from several times",
+            "the model's own memory each time",
+            diagnosis="All states in the list are the current one: state_dict() gives the memory itself, no copy.",
+            mend="append copy.deepcopy(model.state_dict())",
+        )
     if wrong is None and held is not None:
         return broken(
             held,

@@ -168,6 +168,19 @@ def mean_over_what_is_summed(impl: Any, draw: Draw) -> Evidence:
         raise NotProvided("no loss of an evaluation over several rows was seen")
     for place in dict.fromkeys(one.place for one in judged):
         mine = [one for one in judged if one.place == place]
+        partial = next((one for one in mine if one.reduction == "sum" and one.unasked), None)
+        over = next(means.sums_over_all(partial), None) if partial is not None else None
+        if over is not None:
+            return broken(
+                mine[0],
+                f"what {over.total} is divided by, which adds up sums over the labels that count",
+                "the number of these",
+                f"{over.number}, the number of all labels",
+                at=lambda lines, where=over.place: lines.first(where),  # type: ignore[misc]
+                diagnosis=f"{over.total} adds up the losses of labels that count and is divided by {over.number}, in "
+                "which ignored labels count, too: the figure is too small.",
+                mend="count the labels that are not ignored: (labels != ignored).sum()",
+            )
         if any(one.reduction != "mean" for one in mine):
             continue
         found = next(means.sums_of_means(mine[0]), None)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from conformance.mutants.script import CONTRAST, PAIRS, RESUMED, TAGGING, script
+from conformance.mutants.script import CONTRAST, EPOCHS, MASKED, PAIRS, RESUMED, ROWS, TAGGING, script
 
 _EPOCHS = ("    for epoch in range(6):\n", '    best = float("inf")\n    for epoch in range(6):\n')
 _KEPT = "            kept = {name: one.clone() for name, one in model.state_dict().items()}\n"
@@ -133,3 +133,46 @@ script(
     breaks=("run-batches-are-drawn-anew",),
     defect="The generator gets its seed again for each batch.",
 )
+
+script(
+    "BestByTheLastBatch",
+    ROWS,
+    ("        if valid_loss < best_loss:\n", "        if loss.item() < best_loss:\n"),
+    ("copy.deepcopy(model.state_dict()), valid_loss, 0", "copy.deepcopy(model.state_dict()), loss.item(), 0"),
+    breaks=("run-best-is-of-what-judges",),
+    defect="The best weights are those of the lowest loss of a last training batch.",
+)
+script(
+    "StatesOfOneMemory",
+    EPOCHS,
+    ("    best, best_loss = copy.deepcopy(model.state_dict()), math.inf\n",
+     "    states, best, best_loss = [], copy.deepcopy(model.state_dict()), math.inf\n"),
+    ("        print(epoch, train_loss, val_loss)\n",
+     "        print(epoch, train_loss, val_loss)\n        states.append(model.state_dict())\n"),
+    ("    model.load_state_dict(best)\n",
+     "    model.load_state_dict(best)\n"
+     "    model.load_state_dict({name: sum(one[name] for one in states) / len(states) for name in best})\n"),
+    breaks=("run-restored-state-is-a-copy",),
+    defect="The states that are averaged are the last one, several times.",
+)  # fmt: skip
+script(
+    "MeansOfBatchesOverRows",
+    EPOCHS,
+    ("    return sum(loss_of(model, loss_fn, src, tgt).item() for src, tgt in loader) / len(loader)\n",
+     "    total, count = 0.0, 0\n    for src, tgt in loader:\n"
+     "        total += loss_of(model, loss_fn, src, tgt).item()\n        count += src.size(1)\n"
+     "    return total / count\n"),
+    breaks=("run-mean-is-over-what-is-summed",),
+    defect="Means of batches are added up as they are made, and divided by the number of sentences.",
+)  # fmt: skip
+script(
+    "SumOverAllLabels",
+    MASKED,
+    ("        loss = nn.functional.cross_entropy(logits.view(-1, VOCAB), labels.view(-1))\n",
+     "        total, count = 0.0, 0\n"
+     "        total += nn.functional.cross_entropy(logits.view(-1, VOCAB), labels.view(-1), reduction='sum').item()\n"
+     "        count += labels.numel()\n"),
+    ("    return loss.item()\n", "    return total / count\n"),
+    breaks=("run-mean-is-over-what-is-summed",),
+    defect="A sum over the masked words is divided by the number of all places.",
+)  # fmt: skip

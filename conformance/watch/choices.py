@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from conformance.watch.events import Snapshot, Step
 from conformance.watch.lines import FUNCTIONS, Source
+from conformance.watch.parts import names_judging, names_training
 from conformance.watch.stated import sources
 
 _BEST = re.compile(r"(^|[._'\"\[])(best|lowest|highest)(_|\b|\w)", re.IGNORECASE)
@@ -170,6 +171,69 @@ def wrong_way(choice: Choice) -> str:
     if higher is lower or _TURNED.search(choice.measure) or (choice.is_bound and not choice.is_here):
         return ""
     return "higher" if higher and choice.lower else "lower" if lower and not choice.lower else ""
+
+
+class LastBatch(NamedTuple):
+    """Weights are kept by the loss of the last training batch, though a measure of other data is beside it. judged: its
+    name. place: of the comparison."""
+
+    loss: str
+    judged: str
+    place: str
+
+
+_MEASURED = re.compile(r"loss|acc|ppl|perplex|nll|score|f1|bleu|metric|err", re.IGNORECASE)
+
+
+def by_the_last_batch(run: Any) -> list[LastBatch]:
+    """`if loss.item() < best`, where an inner loop calls `loss.backward()` and the outer one measures `val_loss`."""
+    return [found for source in sources(run) for node in source.nodes for found in _by_the_last(source, node)]
+
+
+def _by_the_last(source: Source, node: ast.AST) -> Iterator[LastBatch]:
+    test = node.test if isinstance(node, ast.If) and _says(node.body, _KEEPS) else None
+    loop = next(_loops(source, node), None) if isinstance(test, ast.Compare) else None
+    if loop is None or not isinstance(test, ast.Compare) or len(test.comparators) != 1:
+        return
+    sides = [test.left, test.comparators[0]]
+    best = [one for one in sides if isinstance(one, _NAMES) and _is_best(ast.unparse(one))]
+    names = [name for one in sides if one not in best and (name := _number_of(one))]
+    if len(best) != 1 or len(names) != 1 or names_training(ast.unparse(best[0])):
+        return
+    bound = [n for n in source.inside(source.function(node)) if _is_bound_to(n, names[0])]
+    inner = [one for n in bound for one in [next(_loops(source, n), None)]]
+    if not bound or len({*map(id, inner)}) != 1 or inner[0] is None or inner[0] is loop:
+        return
+    if loop not in source.outward(inner[0]) or not _learns(inner[0], names[0]):
+        return
+    judged = [one.id for one in _bound_in(loop) if isinstance(one, ast.Name) and _judges(one.id)]
+    others = [n for n in ast.walk(loop) if isinstance(n, (ast.If, ast.Call)) and n is not node]
+    chosen = [ast.unparse(n.test) for n in others if isinstance(n, ast.If)]
+    chosen += [
+        ast.unparse(n) for n in others if isinstance(n, ast.Call) and getattr(n.func, "id", "") in ("min", "max")
+    ]
+    if judged and not any(name in text for name in judged for text in chosen):
+        yield LastBatch(names[0], judged[0], source.place(node))
+
+
+def _judges(name: str) -> bool:
+    return names_judging(name) and _MEASURED.search(name) is not None
+
+
+def _number_of(node: ast.expr) -> str:
+    """The name of `loss` or `loss.item()`."""
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "item":
+        node = node.func.value
+    return node.id if isinstance(node, ast.Name) else ""
+
+
+def _is_bound_to(node: ast.AST, name: str) -> bool:
+    return isinstance(node, ast.Name) and node.id == name and isinstance(node.ctx, ast.Store)
+
+
+def _learns(loop: ast.AST, name: str) -> bool:
+    """Whether a loop goes backward from what has a name."""
+    return re.search(rf"(?<!\w){re.escape(name)}\b[^\n]*backward\(", ast.unparse(loop)) is not None
 
 
 _NO_MODEL = re.compile(r"opt|sched|scaler", re.IGNORECASE)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+from collections import Counter
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
@@ -26,24 +27,57 @@ class Sum(NamedTuple):
 def sums_of_means(loss: Any) -> Iterator[Sum]:
     """What the functions around a loss, a mean over its batch, do with it: `total += loss.item()`, `count += len(x)`,
     `total / count`."""
+    for source, function, totals, counts in _around(loss):
+        for one in _divisions(source, function):
+            total, count = ast.unparse(one.left), ast.unparse(one.right)
+            if total in totals and _COUNT.search(counts.get(count, "")):
+                yield Sum(total, count, source.place(totals[total]))
+
+
+def sums_over_all(loss: Any) -> Iterator[Sum]:
+    """What the functions around a loss, a sum that leaves some labels out, divide it by: the number of all labels."""
+    for source, function, totals, counts in _around(loss):
+        call = next(at.call() for at in loss.stack if source.defined(at.code) is function)
+        given = {name for one in _labels_of(call) for name in one}
+        for one in _divisions(source, function):
+            total, count = ast.unparse(one.left), ast.unparse(one.right)
+            text = counts.get(count, count)
+            if total in totals and any(re.search(rf"(?<![\w.]){re.escape(name)}\.numel\(", text) for name in given):
+                yield Sum(total, count, source.place(totals[total]))
+
+
+def _labels_of(call: ast.Call) -> Iterator[set[str]]:
+    """The names that a loss is given as its labels."""
+    named = [one.value for one in call.keywords if one.arg in ("target", "labels")]
+    for value in named or call.args[1:2]:
+        yield {n.id for n in ast.walk(value) if isinstance(n, ast.Name)}
+
+
+def _around(loss: Any) -> Iterator[tuple[Source, Any, dict[str, ast.AugAssign], dict[str, str]]]:
+    """The functions around a loss, with the totals that only its number is added to, and the texts of all that is
+    added up."""
     for at in loss.stack:
         source = source_of(at.code.co_filename)
         node, call = source.defined(at.code) if source else None, at.call()
-        if source and call is not None and isinstance(node, FUNCTIONS[:2]):
-            yield from _sums(source, node, source.statement(call))
+        if source is None or call is None or not isinstance(node, FUNCTIONS[:2]):
+            continue
+        inside, made = source.inside(node), source.statement(call)
+        losses = {*_bound(made)}
+        added = [one for one in inside if isinstance(one, ast.AugAssign) and isinstance(one.op, ast.Add)]
+        totals = {
+            ast.unparse(one.target): one
+            for one in added
+            if _number_of(one.value) in losses or (one is made and _without_item(one.value) is call)
+        }
+        often = Counter(ast.unparse(one.target) for one in inside if isinstance(one, ast.AugAssign))
+        counts = {name: _value(inside, one.value) for one in added if often[name := ast.unparse(one.target)] == 1}
+        yield source, node, {name: one for name, one in totals.items() if often[name] == 1}, counts
 
 
-def _sums(source: Source, function: ast.AST, made: ast.stmt) -> Iterator[Sum]:
-    inside, losses = source.inside(function), {*_bound(made)}
-    added = [one for one in inside if isinstance(one, ast.AugAssign) and isinstance(one.op, ast.Add)]
-    means = {ast.unparse(one.target): one for one in added if _number_of(one.value) in losses}
-    texts = {ast.unparse(one.target): _value(inside, one.value) for one in added}
-    for one in inside:
+def _divisions(source: Source, function: ast.AST) -> Iterator[ast.BinOp]:
+    for one in source.inside(function):
         if isinstance(one, ast.BinOp) and isinstance(one.op, ast.Div):
-            total, count = ast.unparse(one.left), ast.unparse(one.right)
-            others = [n for n in added if ast.unparse(n.target) == total]
-            if total in means and len(others) == 1 and _COUNT.search(texts.get(count, "")):
-                yield Sum(total, count, source.place(means[total]))
+            yield one
 
 
 class Weighed(NamedTuple):
@@ -96,6 +130,11 @@ def _bound(statement: ast.stmt) -> Iterator[str]:
 
 def _number_of(node: ast.expr) -> str:
     """The name whose number an expression is: `loss.item()`, `float(loss)`, `loss.detach()`."""
+    bare = _without_item(node)
+    return bare.id if isinstance(bare, ast.Name) else ""
+
+
+def _without_item(node: ast.expr) -> ast.expr:
     while isinstance(node, ast.Call):
         is_plain = (
             isinstance(node.func, ast.Attribute) and node.func.attr in ("item", "detach", "cpu") and not node.args
@@ -105,8 +144,8 @@ def _number_of(node: ast.expr) -> str:
         elif isinstance(node.func, ast.Name) and node.func.id == "float" and len(node.args) == 1:
             node = node.args[0]
         else:
-            return ""
-    return node.id if isinstance(node, ast.Name) else ""
+            break
+    return node
 
 
 def _value(inside: list[Any], node: ast.expr) -> str:

@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from conformance.watch.events import Step
+from conformance.watch.events import Snapshot, Step
 from conformance.watch.lines import Source, source_of
 from conformance.watch.origins import argument
 from conformance.watch.stated import sources
@@ -104,6 +104,7 @@ class Counter(NamedTuple):
 
 
 _PATIENCE = re.compile(r"patience", re.IGNORECASE)
+_RESTORES = re.compile(r"load|restore|resume|setstate", re.IGNORECASE)
 
 
 def counted(run: Any) -> list[str]:
@@ -117,7 +118,12 @@ def endless_counters(run: Any) -> list[Counter]:
 
 
 def _endless(source: Source) -> Iterator[Counter]:
-    everywhere = [(node, target) for node in source.nodes for target in _targets(node) if not _stays(node, target)]
+    everywhere = [
+        (node, target)
+        for node in source.nodes
+        for target in _targets(node)
+        if not _stays(node, target) and not _RESTORES.search(getattr(source.function(node), "name", ""))
+    ]
     for name in dict.fromkeys(_compared(source)):
         ups = [n for n in source.nodes if isinstance(n, ast.AugAssign) and ast.unparse(n.target) == name and _is_one(n)]
         if len(ups) != 1 or not isinstance(source.around[ups[0]], ast.If):
@@ -204,6 +210,34 @@ def _is_alike(first: ast.expr, second: ast.expr) -> bool:
     if isinstance(first, ast.Attribute) and isinstance(second, ast.Attribute):
         return first.attr == second.attr
     return isinstance(first, ast.Name) and isinstance(second, ast.Name) and first.id == second.id
+
+
+def gathered(run: Any) -> Any:
+    """A state that a list keeps beside an older one of the same memory: `states.append(model.state_dict())`, which is
+    read again; None where there is none."""
+    held = [one for one in run.of(Snapshot) if one.outlived and _is_appended(one)]
+    for one in held:
+        older = [other for other in held if (other.of, other.place) == (one.of, one.place) and other.step < one.step]
+        if one.of >= 0 and older:
+            return one
+    return None
+
+
+def _is_appended(snapshot: Any) -> bool:
+    """Whether a state is appended as it is to a list whose items are read."""
+    call = snapshot.stack[0].call() if snapshot.stack else None
+    source = source_of(snapshot.stack[0].code.co_filename) if call is not None else None
+    if call is None or source is None:
+        return False
+    around = source.around.get(call)
+    func = around.func if isinstance(around, ast.Call) and around.args == [call] else None
+    if not isinstance(func, ast.Attribute) or func.attr != "append" or not isinstance(func.value, ast.Name):
+        return False
+    inside = source.inside(source.function(call))
+    reads = [n for n in inside if isinstance(n, ast.Name) and n.id == func.value.id and isinstance(n.ctx, ast.Load)]
+    users = (source.around[one] for one in reads)
+    given = (one for one in users if not isinstance(one, ast.Call) or ast.unparse(one.func) not in ("len", "print"))
+    return any(isinstance(one, (ast.Call, ast.comprehension, ast.For)) for one in given)
 
 
 def is_of_a_new_module(restore: Any) -> bool:

@@ -207,9 +207,9 @@ def _measures_of_training(source: Source) -> Iterator[Taken]:
         if not names_judging(one.name) or not isinstance(call, ast.Call):
             continue
         called = ast.unparse(call.func).rpartition(".")[2]
-        is_measure = _MEASURE.search(one.name) and _MEASURES.search(called)
+        is_measure = _MEASURES.search(called) and (_MEASURE.search(one.name) or _MEASURE.search(called))
         if is_measure or called in _LOADERS:
-            taken = _training_alone(_data_of(call), call)
+            taken = _training_alone(_data_of(call), call) or (is_measure and _pieces_of_training(source, one, call))
             if taken:
                 yield Taken(one.name, taken, source.place(one.statement))
     for loop in (n for n in source.nodes if isinstance(n, ast.For)):
@@ -222,6 +222,22 @@ def _measures_of_training(source: Source) -> Iterator[Taken]:
             yield Taken(judged, taken, source.place(loop))
 
 
+def _pieces_of_training(source: Source, judged: Bound, call: ast.Call) -> str:
+    """What a measure is given of `train_x[:256], train_y[:256]` where the script has `val_x` and `val_y`; else ""."""
+    given = [*call.args, *(one.value for one in call.keywords)]
+    pieces = [
+        one.value if isinstance(one, ast.Subscript) and isinstance(one.slice, ast.Slice) else one for one in given
+    ]
+    names = [one.id for one in pieces if isinstance(one, ast.Name) and names_training(one.id)]
+    if not names or any(JUDGING.search(EITHER_CASE.sub("_", one)) for piece in pieces for one in _texts(piece)):
+        return ""
+    inside = source.inside(source.function(judged.statement))
+    bound = {n.id for n in inside if isinstance(n, ast.Name) and names_judging(n.id)}
+    others = {_PART.sub("", one): one for one in bound}
+    return names[0] if all(_PART.sub("", one) in others for one in names) else ""
+
+
+_PART = re.compile(r"train(ing)?|trn|valid(ation)?|val|test|dev", re.IGNORECASE)
 _BEST = re.compile(r"(^|[._'\"\[])(best|lowest|highest)_", re.IGNORECASE)
 
 

@@ -388,3 +388,89 @@ def test_both_sides_of_a_divergence_are_of_the_same_places(given, wanted, places
     found = results_of(run_of(SIDES.format(given, wanted), "train.py", steps=200).run)
     assert found["run-divergence-compares-like-places"].verdict is places
     assert found["run-temperature-is-on-both-sides"].verdict is temperature
+
+
+LEARNS = """
+VAL = torch.randn(9, 4), torch.zeros(9, dtype=torch.long)
+def measured(net):
+    with torch.no_grad():
+        return F.cross_entropy(net(VAL[0]), VAL[1]).item()
+"""
+EPOCH = """for _ in range(2):
+        loss = F.cross_entropy(model(x), y)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    other_val_loss = measured(model)
+    """
+
+
+@pytest.mark.parametrize(
+    ("chosen", "expected"),
+    [
+        (f"if loss.item() < best:\n        best = loss.item()\n        {KEPT}", FAIL),
+        (f"if loss < best:\n        best = loss\n        {KEPT}", FAIL),
+        (f"if other_val_loss < best:\n        best = other_val_loss\n        {KEPT}", NOT_SEEN),
+        (f"loss = torch.tensor(other_val_loss)\n    if loss < best:\n        best = loss\n        {KEPT}", NOT_SEEN),
+        (f"if loss < best:\n        best = loss\n        {KEPT}\n    if other_val_loss < 0:\n        break", NOT_SEEN),
+        ("if loss < best:\n        best = loss", NOT_SEEN),
+    ],
+)
+def test_the_best_is_chosen_by_what_judges(chosen, expected):
+    text = LOOP.format(before=LEARNS, made="", best="9e9", steps=3, first="pass", loss="LOSS", after="pass")
+    cut = text.index("    logits = model(x)")
+    source = text[:cut] + "    " + EPOCH + chosen + "\n"
+    found = results_of(run_of(source, "train.py", steps=200).run)["run-best-is-of-what-judges"]
+    assert found.verdict is expected
+
+
+STATES = "states.append({0})\n    if step == 3: mean(states)"
+
+
+@pytest.mark.parametrize(
+    ("state", "expected"),
+    [
+        ("model.state_dict()", FAIL),
+        ("copy.deepcopy(model.state_dict())", NOT_SEEN),
+        ("{k: v.clone() for k, v in model.state_dict().items()}", NOT_SEEN),
+        ("nn.Linear(2, 2).state_dict()", NOT_SEEN),
+    ],
+)
+def test_states_in_a_list_are_copies(state, expected):
+    before = "states = []\ndef mean(states):\n    return {k: sum(s[k] for s in states) for k in states[0]}\n"
+    parts = {"before": before, "after": STATES.format(state)}
+    text = LOOP.format(made="", best="9e9", steps=6, first="pass", loss="F.cross_entropy(logits, y)", **parts)
+    inside = "def main():\n" + "".join(f"    {line}\n" for line in text.splitlines()) + "main()\n"
+    found = results_of(run_of(inside, "train.py", steps=200).run)["run-restored-state-is-a-copy"]
+    assert found.verdict is expected
+
+
+SUMMED = """
+@torch.no_grad()
+def evaluate(net):
+    total, count = 0.0, 0
+    for _ in range(3):
+        labels = torch.tensor([0, 1, 2, -100, -100])
+        total += {0}
+        count += {1}
+    {2}
+    return total / count
+"""
+CE = "F.cross_entropy(net(torch.randn(5, 4)), labels{}).item()"
+
+
+@pytest.mark.parametrize(
+    ("loss", "count", "rest", "expected"),
+    [
+        (CE.format(", reduction='sum'"), "labels.numel()", "pass", FAIL),
+        (CE.format(", reduction='sum'"), "(labels != -100).sum().item()", "pass", PASS),
+        (CE.format(", reduction='sum'"), "len(labels)", "pass", PASS),  # a sum for each text
+        (CE.format(", reduction='sum'"), "labels.numel()", "count -= 6", PASS),
+        (CE.format(""), "len(labels)", "pass", FAIL),
+        (CE.format("") + " * len(labels)", "len(labels)", "pass", PASS),
+        (CE.format(""), "1", "pass", PASS),
+    ],
+)
+def test_what_is_added_up_at_once_is_divided_by_its_number(loss, count, rest, expected):
+    parts = {"before": SUMMED.format(loss, count, rest), "after": "evaluate(model)"}
+    assert judged("run-mean-is-over-what-is-summed", at=r"total \+=", **parts) is expected

@@ -104,6 +104,8 @@ class Stopper:
         else:
             self.bad += 1
         return self.bad >= self.patience
+def load(stopper, saved):
+    stopper.best, stopper.bad = saved["best"], saved["bad"]
 stopper = Stopper()
 """
 

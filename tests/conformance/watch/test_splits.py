@@ -172,3 +172,18 @@ FITTED = (
 )
 def test_parts_that_are_scaled_otherwise_are_told(text, expected):
     assert judged("run-parts-are-scaled-alike", text, text.splitlines()[-1]) is expected
+
+
+@pytest.mark.parametrize(
+    ("given", "parts", "expected"),
+    [
+        ("train_x[:9], train_y[:9]", "val_x, val_y = data[n:], data[n:]", FAIL),
+        ("train_x, train_y", "val_x, val_y = data[n:], data[n:]", FAIL),
+        ("val_x, val_y", "val_x, val_y = data[n:], data[n:]", NOT_SEEN),
+        ("train_x[-9:], train_y[-9:]", "kept = data[n:]", NOT_SEEN),  # its own way of keeping some apart
+    ],
+)
+def test_a_measure_of_pieces_of_the_training_data_is_told(given, parts, expected):
+    text = f"train_x, train_y = data[:n], data[:n]\n{parts}\nvalidation_loss = evaluate\n"
+    line = f"val = validation_loss(model, {given})"
+    assert judged("run-part-that-is-named-is-taken", text + line, line) is expected
