@@ -223,13 +223,15 @@ def _measures_of_training(source: Source) -> Iterator[Taken]:
 
 
 def _pieces_of_training(source: Source, judged: Bound, call: ast.Call) -> str:
-    """What a measure is given of `train_x[:256], train_y[:256]` where the script has `val_x` and `val_y`; else ""."""
+    """What a measure is given of `train_x[:256], train_y[:256]`, alone or behind a model, where the script has `val_x`
+    and `val_y`; else ""."""
     given = [*call.args, *(one.value for one in call.keywords)]
     pieces = [
         one.value if isinstance(one, ast.Subscript) and isinstance(one.slice, ast.Slice) else one for one in given
     ]
     names = [one.id for one in pieces if isinstance(one, ast.Name) and names_training(one.id)]
-    if not names or any(JUDGING.search(EITHER_CASE.sub("_", one)) for piece in pieces for one in _texts(piece)):
+    first = next((at for at, one in enumerate(pieces) if isinstance(one, ast.Name) and one.id in names), 0)
+    if not names or first > 1 or any(JUDGING.search(EITHER_CASE.sub("_", one)) for piece in pieces for one in _texts(piece)):
         return ""
     inside = source.inside(source.function(judged.statement))
     bound = {n.id for n in inside if isinstance(n, ast.Name) and names_judging(n.id)}
