@@ -230,8 +230,9 @@ def _pieces_of_training(source: Source, judged: Bound, call: ast.Call) -> str:
         one.value if isinstance(one, ast.Subscript) and isinstance(one.slice, ast.Slice) else one for one in given
     ]
     names = [one.id for one in pieces if isinstance(one, ast.Name) and names_training(one.id)]
-    first = next((at for at, one in enumerate(pieces) if isinstance(one, ast.Name) and one.id in names), 0)
-    if not names or first > 1 or any(JUDGING.search(EITHER_CASE.sub("_", one)) for piece in pieces for one in _texts(piece)):
+    is_first = any(isinstance(one, ast.Name) and one.id in names for one in pieces[:2])
+    is_of_others = any(JUDGING.search(EITHER_CASE.sub("_", one)) for piece in pieces for one in _texts(piece))
+    if not is_first or is_of_others:
         return ""
     inside = source.inside(source.function(judged.statement))
     bound = {n.id for n in inside if isinstance(n, ast.Name) and names_judging(n.id)}
