@@ -93,13 +93,16 @@ class Called:
 
     @property
     def settings(self) -> dict[str, Any]:
-        """What the file of a function, the config of a method's model and the model itself call by a name, in lower
-        case: of one name the model's own."""
+        """What a method's model, its config and the file of a function call by a name, in lower case: the model's own
+        first, and of one name."""
         owner = getattr(self.function, "__self__", None)
         config = getattr(owner, "config", None) or getattr(owner, "cfg", None)
         of_config = config if isinstance(config, Mapping) else getattr(config, "__dict__", {})
-        holders = (self.scope, of_config, vars(owner) if owner is not None else {})
-        return {str(name).lower(): value for holder in holders for name, value in holder.items()}
+        found: dict[str, Any] = {}
+        for holder in (vars(owner) if owner is not None else {}, of_config, self.scope):
+            for name, value in holder.items():
+                found.setdefault(str(name).lower(), value)
+        return found
 
     def number(self, pattern: str, otherwise: int) -> int:
         """The integer setting whose name matches."""
