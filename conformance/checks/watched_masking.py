@@ -142,3 +142,25 @@ def replaced_where_asked(impl: Any, draw: Draw) -> Evidence:
         "are learned from what was never written.",
         mend=f"{where} & {asked}",
     )
+
+
+@check("run-masks-are-not-overwritten", roles=RUN)
+def masks_stay(impl: Any, draw: Draw) -> Evidence:
+    """Random words are put where no mask was put just before."""
+    from conformance.watch import replacing
+
+    run = run_of(impl)
+    step = steps_of(run)[0]
+    found = replacing.overwritten(run)
+    if not found:
+        raise NotProvided("no masks were seen that random words are written over")
+    masked, random, place = found[0]
+    return broken(
+        step,
+        "where random words are put",
+        f"beside {masked}, where the mask was put",
+        f"at {random}, which is drawn without regard to it",
+        at=lambda lines: lines.first(place),
+        diagnosis=f"{random} takes its share of {masked}, too: many of the masks become random words again.",
+        mend=f"leave them out: & ~{masked}",
+    )

@@ -90,6 +90,28 @@ def margin_begins_at_zero(impl: Any, draw: Draw) -> Evidence:
     )
 
 
+@check("run-reference-has-learned", roles=RUN)
+def reference_has_learned(impl: Any, draw: Draw) -> Evidence:
+    """A model that has learned before it learns a preference is held to one that has learned, too."""
+    from conformance.watch import preferences
+
+    run = run_of(impl)
+    found = margins_of(run)
+    wrong = preferences.new_reference(run)
+    if wrong is None:
+        raise NotProvided("no reference was seen that is as new models are, beside a model that has learned")
+    return broken(
+        wrong,
+        "the reference in the first step of a preference",
+        f"the model after its {wrong.step} steps",
+        "a new one, at random",
+        at=lambda lines: lines.first(lines.reference(run), lines.margin(wrong), wrong.place),
+        diagnosis=f"The model has made {wrong.step} steps, and the reference none: the margin of all {len(found)} "
+        "losses is to a model that knows nothing.",
+        mend="copy the model when the preference begins: reference = copy.deepcopy(model)",
+    )
+
+
 @check("run-margin-is-scaled-inside", roles=RUN)
 def margin_is_scaled_inside(impl: Any, draw: Draw) -> Evidence:
     """The strength of a preference, beta, multiplies its margin."""

@@ -176,3 +176,11 @@ script(
     breaks=("run-mean-is-over-what-is-summed",),
     defect="A sum over the masked words is divided by the number of all places.",
 )  # fmt: skip
+
+script(
+    "OnlyMatricesLearn",
+    EPOCHS,
+    ("torch.optim.Adam(model.parameters(), ", "torch.optim.Adam([p for p in model.parameters() if p.dim() > 1], "),
+    breaks=("run-nothing-that-is-learned-through-is-left-out",),
+    defect="Norms and biases are given to no optimizer, and the best weights are loaded at the end.",
+)

@@ -91,6 +91,18 @@ script(
     defect="Words are replaced at random beside those that labels ask for.",
 )
 script(
+    "MasksAreOverwritten",
+    MASKED,
+    (
+        "    ids[chosen] = MASK\n",
+        "    hidden = chosen & (torch.rand(ids.shape, generator=draw) < 0.8)\n    ids[hidden] = MASK\n"
+        "    other = chosen & (torch.rand(ids.shape, generator=draw) < 0.5)\n"
+        "    ids[other] = torch.randint(2, VOCAB, ids.shape, generator=draw)[other]\n",
+    ),
+    breaks=("run-masks-are-not-overwritten",),
+    defect="Random words are put at half of the chosen places, over masks that were put there.",
+)
+script(
     "RowsMeetThemselves",
     PAIRS,
     (

@@ -29,6 +29,20 @@ script(
     defect="The reference is the model that learns.",
 )
 script(
+    "ReferenceIsNew",
+    PREFERENCE,
+    (
+        "    policy = Writer()\n",
+        "    policy = Writer()\n    first = torch.optim.Adam(policy.parameters(), lr=1e-2)\n"
+        "    for chosen, _ in [row for _ in range(3) for row in train_loader]:\n"
+        "        loss = -log_probability(policy, chosen).mean()\n"
+        "        first.zero_grad()\n        loss.backward()\n        first.step()\n",
+    ),
+    ("reference = copy.deepcopy(policy)", "reference = Writer()"),
+    breaks=("run-reference-has-learned",),
+    defect="The model has learned before, and its reference is a new one.",
+)
+script(
     "ReferencesExchanged",
     PREFERENCE,
     ("- (reference_chosen - reference_rejected)", "- (reference_rejected - reference_chosen)"),

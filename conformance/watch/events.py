@@ -156,11 +156,13 @@ class Written(Event):
 @dataclass(kw_only=True)
 class Margin(Event):
     """A `logsigmoid` that is learned from. largest: of the margins it got, by size; spread: how far they differ.
-    is_at_start: whether the model that learns and one beside it had the same weights."""
+    is_at_start: whether the model that learns and one beside it had the same weights. is_new: whether the one beside it
+    has learned nothing of what that model has."""
 
     largest: float
     spread: float = 0.0
     is_at_start: bool = False
+    is_new: bool = False
 
 
 @dataclass(kw_only=True)

@@ -18,7 +18,7 @@ LARGEST = 2**22
 
 class Outside:
     """given: the optimizers that were made. found: the parameters that had a gradient and were not stepped, by number,
-    with their values then. loaded: the parameters that state was loaded into."""
+    with their values then. loaded: the parameters that state was loaded into, which may be that of another run."""
 
     def __init__(self, watcher: Watcher) -> None:
         self.watcher = watcher
@@ -41,6 +41,8 @@ class Outside:
         for number, parameter in self.watcher.parameters.items():
             if number in self.found or id(parameter) in mine or not isinstance(parameter, nn.Parameter):
                 continue
+            if parameter in self.loaded:
+                continue
             known = self.watcher.run.parameters[number]
             is_learned_through = known.in_model and known.used and parameter.grad is not None and parameter.grad.any()
             if is_learned_through and self.room >= parameter.numel():
@@ -48,15 +50,10 @@ class Outside:
                 self.found[number] = parameter.detach().clone()
 
     def finish(self) -> None:
-        """Those that stayed as they were, are trainable to the end, are in no optimizer at all, and got no values from
-        elsewhere."""
+        """Those that stayed as they were, also by what was loaded since, are trainable to the end, and are in no
+        optimizer at all."""
         held = {id(one) for optimizer in self.given for one in parameters_of(optimizer)}
         for number, before in self.found.items():
             now = self.watcher.parameters[number]
-            if (
-                id(now) not in held
-                and now not in self.loaded
-                and now.requires_grad
-                and torch.equal(now.detach(), before)
-            ):
+            if id(now) not in held and now.requires_grad and torch.equal(now.detach(), before):
                 self.watcher.run.outside.add(number)

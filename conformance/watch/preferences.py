@@ -11,12 +11,15 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from conformance.watch.events import Backward, Margin, Written
+from conformance.watch.events import Backward, Forward, Margin, Written
 from conformance.watch.lines import At, source_of
 from conformance.watch.measures import values_of
 from conformance.watch.watcher import Watcher
 
 _PREFERRED = re.compile(r"(^|_)(chosen|preferred|winners?|wins?|yw|accepted)(_|\d|$)", re.IGNORECASE)
+LEARNED = 20
+"""After so many steps a model has learned, before it learns a preference."""
+
 _OTHER = re.compile(r"(^|_)(rejected|dispreferred|losers?|loses?|yl|rejects?)(_|\d|$)", re.IGNORECASE)
 
 
@@ -35,23 +38,43 @@ class _Margins:
             with self.watcher.looking():
                 values = input.detach().double()
                 event.largest, event.spread = float(values.abs().max()), float(values.max() - values.min())
-                event.is_at_start = self._is_at_start()
+                calls = self.watcher.run.calls_since_step()
+                own, others = self._models(calls)
+                is_alone = own is not None and not any(one.random for one in calls)
+                event.is_at_start = is_alone and any(_are_equal(own, other) for other in others)
+                event.is_new = own is not None and len(others) == 1 and self._is_new(own, others[0])
         return result
 
-    def _is_at_start(self) -> bool:
-        """Whether the model that learns was called beside another one that has just its weights, and neither drops."""
+    def _models(self, calls: list[Forward]) -> tuple[Any, list[nn.Module]]:
+        """The model that learns, and those that were called beside it; None where it is not clear or long known."""
         watcher = self.watcher
-        if not watcher.is_close:
-            return False
-        calls = watcher.run.calls_since_step()
         learning, resting = ({one.module for one in calls if one.gradients is has} for has in (True, False))
-        if len(learning) != 1 or any(one.random for one in calls):
-            return False
         own, others = (
             [m for n in numbers if isinstance(m := watcher.modules.get(n), nn.Module)]
             for numbers in (learning, resting - learning)
         )
-        return bool(own) and any(_are_equal(own[0], other) for other in others)
+        is_clear = watcher.is_close and len(learning) == 1 and own
+        return (own[0] if is_clear else None), others
+
+    def _is_new(self, own: nn.Module, other: nn.Module) -> bool:
+        """Whether in the first step of a preference the model has learned for long in this run, and one of its kind
+        beside it is as such models begin: no part is the model's, and what begins as ones or zeros is just that."""
+        run = self.watcher.run
+        is_first = all(one.step == run.steps for one in run.of(Margin))
+        if not is_first or run.steps < LEARNED or type(own) is not type(other):
+            return False
+        mine, its = ({**dict(one.named_parameters())} for one in (own, other))
+        if mine.keys() != its.keys() or any(one.shape != its[name].shape for name, one in mine.items()):
+            return False
+        pairs = [(one.detach(), its[name].detach()) for name, one in mine.items() if one.numel() > 1]
+        begun = [(one, other) for one, other in pairs if _is_one_number(other) and float(other.flatten()[0]) in (0, 1)]
+        is_random = any(one.dim() > 1 and not _is_one_number(other) for one, other in pairs)
+        varied = [one for one, _ in begun if not _is_one_number(one)]
+        return is_random and len(varied) == len(begun) >= 2 and not any(torch.equal(one, other) for one, other in pairs)
+
+
+def _is_one_number(values: Tensor) -> bool:
+    return bool((values == values.flatten()[0]).all())
 
 
 def _are_equal(first: nn.Module, second: nn.Module) -> bool:
@@ -125,6 +148,11 @@ def unequal_at_start(run: Any) -> Margin | None:
     found = [margin for margin, _ in _learned(run) if margin.is_at_start and _has_reference(margin)]
     wrong = [one for one in found if one.largest > 1e-3 and one.spread > 1e-3]
     return wrong[0] if wrong and len(wrong) == len(found) else None
+
+
+def new_reference(run: Any) -> Margin | None:
+    """The margin of the first step in which a model that has learned is held to one that has not."""
+    return next((one for one, _ in _learned(run) if one.is_new and _has_reference(one)), None)
 
 
 _BETA = re.compile(r"^((self|args|cfg|config|hp|hparams)\.)*(dpo_)?beta$", re.IGNORECASE)

@@ -45,6 +45,60 @@ def _replaced(source: Source) -> Iterator[Replaced]:
                     yield Replaced(where, asked, source.place(one), source.place(made[-1]))
 
 
+class Overwritten(NamedTuple):
+    """Words that were masked are replaced by random ones. masked, random: the places, as they are written. place: where
+    those of the random words are drawn."""
+
+    masked: str
+    random: str
+    place: str
+
+
+_SHARE = 0.3
+"""A smaller share of random words takes few of the masks away, and may be meant."""
+
+
+def overwritten(run: Any) -> list[Overwritten]:
+    """Where random words are put, after the mask, at places that are drawn as if nothing were masked."""
+    return [found for source in sources(run) for found in _overwritten(source)]
+
+
+def _overwritten(source: Source) -> Iterator[Overwritten]:
+    for function in (n for n in source.nodes if isinstance(n, FUNCTIONS[:2])):
+        inside = source.inside(function)
+        asked = {place for one in inside for _, place in _ignored(one)}
+        placed = [(one, changed, where) for one in inside for changed, where in _changed(one)]
+        for first, changed, masked in placed:
+            if "mask" not in ast.unparse(getattr(first, "value", first)).lower():
+                continue
+            for later, same, random in placed:
+                if same != changed or random == masked or later.lineno <= first.lineno:
+                    continue
+                mine, its = values_of(inside, random), values_of(inside, masked)
+                if len(mine) != 1 or len(its) != 1 or masked in asked or random in asked:
+                    continue
+                names, known = _names(mine[0]), _names(its[0])
+                both_draw = all(name in _draws(inside, name) for name in (random, masked))
+                is_apart = bool(names & {masked, changed}) or not names & known & asked
+                if both_draw and not is_apart and _share(mine[0]) >= _SHARE and _share(its[0]) > 0.5:
+                    yield Overwritten(masked, random, source.place(mine[0]))
+
+
+def _names(node: ast.expr) -> set[str]:
+    """The names in an expression but those of which only the shape is taken."""
+    everything = [*ast.walk(node)]
+    shaped = {id(n.value) for n in everything if isinstance(n, ast.Attribute) and n.attr in _SHAPES}
+    like = (n for n in everything if isinstance(n, ast.Call) and ast.unparse(n.func).endswith("_like"))
+    shaped |= {id(inner) for one in like for given in one.args for inner in ast.walk(given)}
+    return {n.id for n in everything if isinstance(n, ast.Name) and id(n) not in shaped}
+
+
+def _share(node: ast.expr) -> float:
+    """The one number between 0 and 1 in an expression; 0 where there is none, or several."""
+    numbers = [n.value for n in ast.walk(node) if isinstance(n, ast.Constant) and isinstance(n.value, float)]
+    return numbers[0] if len(numbers) == 1 and 0 < numbers[0] < 1 else 0.0
+
+
 def _ignored(node: Any) -> Iterator[tuple[str, str]]:
     """Labels that are ignored but at some places, and these: `labels[~asked] = -100`, and as masked_fill and where."""
     if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Subscript):

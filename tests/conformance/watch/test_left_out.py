@@ -324,3 +324,17 @@ print(hits / {number})
 def test_hits_are_divided_by_rows(rows, share, number, told):
     failed = failures(HITS.format(rows=rows, share=share, number=number))
     assert failed.get("run-measures-weigh-rows-alike") == told
+
+
+MATRICES = "fit(model, torch.optim.SGD([p for p in model.parameters() if p.dim() > 1], lr=0.1), loss=F.cross_entropy)\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (MATRICES + "model.load_state_dict(copy.deepcopy(model.state_dict()))", True),
+        ("model.load_state_dict({k: v.clone() for k, v in model.state_dict().items()})\n" + MATRICES, False),
+    ],
+)
+def test_what_a_run_loads_of_its_own_was_not_learned_elsewhere(text, expected):
+    assert (LEFT_OUT in failures(text)) is expected

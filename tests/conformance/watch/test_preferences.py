@@ -16,12 +16,12 @@ LOSS = "    return -F.logsigmoid(BETA * margin).mean()\n"
 MARGIN = "margin = (chosen - rejected) - (reference_chosen - reference_rejected)"
 
 
-def failures(*changes):
+def failures(*changes, steps=24):
     source = RIGHT
     for old, new in changes:
         assert old in source
         source = source.replace(old, new)
-    results = results_of(run_of(source, "train.py", steps=24).run)
+    results = results_of(run_of(source, "train.py", steps=steps).run)
     failed = {claim: one for claim, one in results.items() if one.verdict is Verdict.FAIL}
     lines = {claim: re.search(r":(\d+):", one.place) for claim, one in failed.items()}
     return {claim: source.splitlines()[int(at.group(1)) - 1].strip() if at else "" for claim, at in lines.items()}
@@ -60,3 +60,21 @@ def test_preferences_that_are_right_or_may_be_meant_are_not_told(changes):
 def test_preferences_that_are_wrong_are_told(claim, old, new, line):
     found = failures((old, new))
     assert found.get(claim, "nothing") == (line or found.get(claim)), found
+
+
+POLICY = "    policy = Writer()\n"
+SUPERVISED = (
+    POLICY + "    first = torch.optim.Adam(policy.parameters(), lr=1e-2)\n"
+    "    for chosen, _ in [row for _ in range(3) for row in train_loader]:\n"
+    "        loss = -log_probability(policy, chosen).mean()\n"
+    "        first.zero_grad()\n        loss.backward()\n        first.step()\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("made", "expected"),
+    [("copy.deepcopy(policy)", None), ("Writer()", "reference = Writer().requires_grad_(False)")],
+)
+def test_a_reference_of_a_model_that_has_learned_has_learned(made, expected):
+    found = failures((POLICY, SUPERVISED), ("reference = copy.deepcopy(policy)", f"reference = {made}"), steps=30)
+    assert found.get("run-reference-has-learned") == expected, found

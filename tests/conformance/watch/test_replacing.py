@@ -84,6 +84,26 @@ def test_words_that_are_replaced_where_they_are_asked_are_not_told(other):
     assert judged("run-words-are-replaced-where-asked", text) is NOT_SEEN
 
 
+HALF = "drawn = (torch.rand(ids.shape) < {0}) & {1}\n    ids[drawn] = 4"
+
+
+@pytest.mark.parametrize(
+    ("other", "expected"),
+    [
+        (HALF.format(0.5, "chosen"), FAIL),
+        (HALF.format(0.5, "chosen & ~hidden"), NOT_SEEN),
+        (HALF.format(0.5, "chosen & (ids != MASK)"), NOT_SEEN),
+        (HALF.format(0.1, "chosen"), NOT_SEEN),  # it takes few of the masks
+        ("rest = chosen & ~hidden\n    " + HALF.format(0.5, "rest"), NOT_SEEN),
+        ("u = torch.rand(ids.shape)\n    drawn = (u > 0.5) & chosen & (u < 0.8)\n    ids[drawn] = 4", NOT_SEEN),
+    ],
+)
+def test_masks_that_random_words_are_written_over_are_told(other, expected):
+    text = MASKING.format(ignored=IGNORED[0], other=other)
+    line = "drawn = (torch.rand(ids.shape) < 0.5) & chosen"
+    assert judged("run-masks-are-not-overwritten", text, line) is expected
+
+
 def test_one_draw_for_both_is_no_draw_of_its_own():
     drawn = "share = torch.rand(ids.shape)\n    chosen = share < 0.2\n    labels[~chosen] = -100"
     text = MASKING.format(ignored=drawn, other="drawn = share < 0.1\n    ids[drawn] = 4")
