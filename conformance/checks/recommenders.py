@@ -17,8 +17,8 @@ from conformance.protocol import Array, NotProvided
 MANY = 6
 """How many items are asked for."""
 WORDS, WIDER, SEEDS = 5, 2, (1, 2, 3)
-"""How many items the histories of a loss have, and how many places of padding are added to them, and
-how often false items are drawn."""
+"""How many items the histories of a loss have, how many places of padding are added to them, and how often false items
+are drawn."""
 
 
 @check("recommendations-are-the-best-that-are-new", roles=("language_model",))

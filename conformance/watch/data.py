@@ -44,11 +44,11 @@ def tap(watcher: Watcher) -> None:
 
 
 class _Data:
-    """epochs: how often each loader was begun. loaders: iterator -> its loader, epoch and
-    rows; rows: of each loader, by number in the run. numbers: of loaders; those of
-    one line over as many rows are one, though a script makes it anew in each epoch. made: where each was made;
-    lines: those places, and whether a loader of theirs gave a batch. written: what each file holds. restored: the
-    parameters of modules that got their state back; snapshots: the last states that modules gave."""
+    """epochs: how often each loader was begun. loaders: iterator -> its loader, epoch and rows; rows: of each
+    loader, by number in the run. numbers: of loaders; those of one line over as many rows are one, though a script
+    makes it anew in each epoch. made: where each was made; lines: those places, and whether a loader of theirs gave
+    a batch. written: what each file holds. restored: the parameters of modules that got their state back;
+    snapshots: the last states that modules gave."""
 
     def __init__(self, watcher: Watcher) -> None:
         self.watcher = watcher

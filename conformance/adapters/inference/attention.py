@@ -35,7 +35,8 @@ def resolve_attention(found: Resolution, module: nn.Module) -> None:
     layouts = list(p.attention_layouts(module, found.settings, output=found.role != "self_attention"))
     fit(found, layouts, inputs, mask, has_norm)
     probe_dropout(found, inputs, mask)
-    found.attributes["fused"] = probes.is_fused(probe)
+    if probes.is_fused(probe):
+        found.attributes["fused"] = True
     if found.conventions.bare:
         without_norms(module)
     keys = {"self": ("query",), "context": ("memory",), "qkv": ("key", "value")}[call.form]

@@ -274,8 +274,7 @@ def hides(module: nn.Module, calling: Calling) -> bool:
     length = calling.main.length or T
     data = first_data(calling, length)
     main = calling.main.meaning
-    if bool(calling(module, data)["out"].isnan().any()):
-        return False
+    plain = dict(data)
     changed = {**data, main: data[main].clone()}
     changed[main][:, -1] = other_words(changed[main][:, -1])
     keys = "padding" if not calling.two_sided else f"{main}_padding"
@@ -286,8 +285,10 @@ def hides(module: nn.Module, calling: Calling) -> bool:
         padding[:, -1] = False
         data[keys] = changed[keys] = padding
     try:
-        before, after = (calling(module, x)["out"] for x in (data, changed))
+        whole, before, after = (calling(module, x)["out"] for x in (plain, data, changed))
     except Exception:
+        return False
+    if bool(whole.isnan().any()):
         return False
     if before.ndim < 3 or before.shape[1] != length:
         return True

@@ -175,7 +175,8 @@ def _place(parameter: str, name: str, returned: list[str], parameters: Sequence[
 
 
 def _caller(function: Callable[..., Any], meanings: Sequence[str], side: str) -> Callable[[Inputs], Any] | None:
-    """How to call a function that makes masks, from the names of its parameters; None when some means nothing."""
+    """How to call a function that makes masks, from the names of its parameters; None when some means nothing, and
+    where there are none: what is the same for every input is a test of masks, or a picture of one."""
     main = {"source": "src", "memory": "src"}.get(side, meanings[-1]) if len(meanings) == 2 else meanings[0]
     plan: dict[str, Callable[[Inputs], Any]] = {}
     for parameter in inspect.signature(function).parameters.values():
@@ -197,7 +198,7 @@ def _caller(function: Callable[..., Any], meanings: Sequence[str], side: str) ->
             plan[parameter.name] = lambda inputs: inputs[main]
         else:
             return None
-    return lambda inputs: function(**{name: value(inputs) for name, value in plan.items()})
+    return (lambda inputs: function(**{name: value(inputs) for name, value in plan.items()})) if plan else None
 
 
 # --- choices --------------------------------------------------------------------------------------

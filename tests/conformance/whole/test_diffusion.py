@@ -4,13 +4,9 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from wholes import Whole  # noqa: E402
+from wholes import told  # noqa: E402
 
-import conformance.checks  # noqa: E402, F401
-from conformance.adapters.whole.model import whole_model  # noqa: E402
-from conformance.check import CHECKS  # noqa: E402
 from conformance.mutants.source import DENOISER  # noqa: E402
-from conformance.runner import run_check  # noqa: E402
 
 DROPPED, VARIANCE = "labels-are-dropped-only-in-training", "added-noise-keeps-the-variance"
 GUIDANCE, SLOW = "guidance-leads-to-the-class", "slow-copies-of-weights-follow-slowly"
@@ -48,9 +44,4 @@ MOVE = "slow.mul_(decay).add_(fast, alpha=1 - decay)"
     ],
 )
 def test_what_is_told_of_a_diffusion_model(made, claim, changes, expected):
-    text = DENOISER.source
-    for old, new in changes.items():
-        assert text.count(old) == 1
-        text = text.replace(old, new)
-    subject = Whole(whole_model(made(DENOISER.name, text)))
-    assert run_check(CHECKS[claim], subject, "quick").verdict.name == expected
+    assert told(made, DENOISER, claim, changes) == expected

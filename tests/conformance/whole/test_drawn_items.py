@@ -4,13 +4,9 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from wholes import Whole  # noqa: E402
+from wholes import told  # noqa: E402
 
-import conformance.checks  # noqa: E402, F401
-from conformance.adapters.whole.model import whole_model  # noqa: E402
-from conformance.check import CHECKS  # noqa: E402
 from conformance.mutants.source import RECOMMENDER  # noqa: E402
-from conformance.runner import run_check  # noqa: E402
 
 TRUE, PADDING, DRAWN = (
     "losses-of-samples-prefer-the-true-item",
@@ -43,9 +39,4 @@ SAYS, FROM = '"""An item for each place that is not its own positive."""', "torc
     ],
 )
 def test_losses_that_draw_their_false_items(made, claim, changes, expected):
-    text = RECOMMENDER.source
-    for old, new in changes.items():
-        assert text.count(old) == 1
-        text = text.replace(old, new)
-    subject = Whole(whole_model(made(RECOMMENDER.name, text)))
-    assert run_check(CHECKS[claim], subject, "quick").verdict.name == expected
+    assert told(made, RECOMMENDER, claim, changes) == expected

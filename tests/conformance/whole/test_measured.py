@@ -4,25 +4,13 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from wholes import Whole  # noqa: E402
+from wholes import told  # noqa: E402
 
-import conformance.checks  # noqa: E402, F401
-from conformance.adapters.whole.model import whole_model  # noqa: E402
-from conformance.check import CHECKS  # noqa: E402
 from conformance.mutants.source import CLASSIFIER, FORECASTER  # noqa: E402
-from conformance.runner import run_check  # noqa: E402
 
 SHARES, OBSERVED = "probabilities-are-shares-of-classes", "errors-of-observed-points-are-their-mean"
 SOFTMAX, ERROR = "self(ids).softmax(-1)", "((self(x) - future).square() * observed).sum() / observed.sum()"
 SAYS = '"""The mean squared error over observed points (B, H, C)."""'
-
-
-def verdict(made, specimen, claim, changes):
-    text = specimen.source
-    for old, new in changes.items():
-        assert text.count(old) == 1
-        text = text.replace(old, new)
-    return run_check(CHECKS[claim], Whole(whole_model(made(specimen.name, text))), "quick").verdict.name
 
 
 @pytest.mark.parametrize(
@@ -30,7 +18,7 @@ def verdict(made, specimen, claim, changes):
     [(SOFTMAX, "PASS"), ("self(ids).softmax(0)", "FAIL"), ("self(ids).sigmoid()", "NOT_PROVIDED")],
 )
 def test_probabilities_of_classes(made, made_by, expected):
-    assert verdict(made, CLASSIFIER, SHARES, {SOFTMAX: made_by}) == expected
+    assert told(made, CLASSIFIER, SHARES, {SOFTMAX: made_by}) == expected
 
 
 @pytest.mark.parametrize(
@@ -45,4 +33,4 @@ def test_probabilities_of_classes(made, made_by, expected):
     ],
 )
 def test_errors_at_observed_points(made, changes, expected):
-    assert verdict(made, FORECASTER, OBSERVED, changes) == expected
+    assert told(made, FORECASTER, OBSERVED, changes) == expected

@@ -12,10 +12,8 @@ import pytest
 torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
 from torch.nn import functional as F  # noqa: E402
+from wholes import pointed  # noqa: E402
 
-import conformance.checks  # noqa: E402, F401
-from conformance.adapters import Specification  # noqa: E402
-from conformance.adapters.whole.implementation import PointedImplementation  # noqa: E402
 from conformance.check import CHECKS  # noqa: E402
 from conformance.runner import run_check  # noqa: E402
 from conformance.verdict import Verdict  # noqa: E402
@@ -24,7 +22,7 @@ WIDTH, VOCAB = 16, 60
 
 
 def result(cls, claim):
-    return run_check(CHECKS[claim], PointedImplementation(cls, Specification("", __name__, cls.__name__)), "quick")
+    return run_check(CHECKS[claim], pointed(cls), "quick")
 
 
 class Stack(nn.Module):
@@ -97,6 +95,10 @@ class Forecasts(nn.Module):
     def forward(self, x):
         return self.down(self.stack(self.up(x)).flatten(1)).view(len(x), self.horizon, -1)
 
+    def move(self, optimizer, clip):
+        nn.utils.clip_grad_norm_(self.parameters(), clip)
+        optimizer.step()
+
     def fit(self, loader, epochs=1, lr=1e-3, clip=1.0):
         optimizer = torch.optim.Adam(self.parameters(), lr=lr)
         self.train()
@@ -104,20 +106,15 @@ class Forecasts(nn.Module):
             for past, future in loader:
                 optimizer.zero_grad()
                 F.mse_loss(self(past), future).backward()
-                nn.utils.clip_grad_norm_(self.parameters(), clip)
-                optimizer.step()
+                self.move(optimizer, clip)
 
 
 class ClipsTooLate(Forecasts):
-    def fit(self, loader, epochs=1, lr=1e-3, clip=1.0):
-        optimizer = torch.optim.Adam(self.parameters(), lr=lr)
-        self.train()
-        for _ in range(epochs):
-            for past, future in loader:
-                optimizer.zero_grad()
-                F.mse_loss(self(past), future).backward()
-                optimizer.step()
-                nn.utils.clip_grad_norm_(self.parameters(), clip)
+    fit = Forecasts.fit
+
+    def move(self, optimizer, clip):
+        optimizer.step()
+        nn.utils.clip_grad_norm_(self.parameters(), clip)
 
 
 @pytest.mark.parametrize(

@@ -4,13 +4,9 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from wholes import Whole  # noqa: E402
+from wholes import told  # noqa: E402
 
-import conformance.checks  # noqa: E402, F401
-from conformance.adapters.whole.model import whole_model  # noqa: E402
-from conformance.check import CHECKS  # noqa: E402
 from conformance.mutants.source import EMBEDDER, TOWERS  # noqa: E402
-from conformance.runner import run_check  # noqa: E402
 
 BOTH, ALONE = "contrasts-ask-in-both-directions", "scores-of-pairs-are-the-same-in-a-larger-batch"
 SCORES = "return self.logit_scale.exp() * self.encode_image(images) @ self.encode_text(ids).t()"
@@ -46,12 +42,7 @@ STYLES = {
     ],
 )
 def test_pairs_are_compared_as_pairs(made, style, both, alone):
-    text = TOWERS.source
-    for old, new in STYLES[style].items():
-        assert text.count(old) == 1
-        text = text.replace(old, new)
-    subject = Whole(whole_model(made(TOWERS.name, text)))
-    assert [run_check(CHECKS[claim], subject, "quick").verdict.name for claim in (BOTH, ALONE)] == [both, alone]
+    assert [told(made, TOWERS, claim, STYLES[style]) for claim in (BOTH, ALONE)] == [both, alone]
 
 
 SIDES, SCALED = "losses-of-pairs-teach-both-sides", "contrasts-scale-all-false-partners"
@@ -59,14 +50,6 @@ TEMPERATURE = "contrasts-are-divided-by-the-temperature"
 OF_LOSS = "return contrastive_loss(self(images, ids))"
 CUT = "a, b = self.encode_image(images), self.encode_text(ids).detach()\n        "
 CUT += "return contrastive_loss(self.logit_scale.exp() * a @ b.t())"
-
-
-def verdict(made, specimen, claim, changes):
-    text = specimen.source
-    for old, new in changes.items():
-        assert text.count(old) == 1
-        text = text.replace(old, new)
-    return run_check(CHECKS[claim], Whole(whole_model(made(specimen.name, text))), "quick").verdict.name
 
 
 @pytest.mark.parametrize(
@@ -82,7 +65,7 @@ def verdict(made, specimen, claim, changes):
     ids=["both", "one", "frozen", "one each", "cannot be run", "a loss of one side"],
 )
 def test_a_side_without_a_gradient(made, changes, expected):
-    assert verdict(made, TOWERS, SIDES, changes) == expected
+    assert told(made, TOWERS, SIDES, changes) == expected
 
 
 WORSE = "worse / self.temperature"
@@ -99,7 +82,7 @@ WORSE = "worse / self.temperature"
     ids=["one scale", "none", "another", "a margin"],
 )
 def test_the_scale_of_further_negatives(made, changes, expected):
-    assert verdict(made, EMBEDDER, SCALED, changes) == expected
+    assert told(made, EMBEDDER, SCALED, changes) == expected
 
 
 EXP, LOG = "self.logit_scale.exp() *", "torch.tensor(math.log(1 / 0.07))"
@@ -117,4 +100,4 @@ EXP, LOG = "self.logit_scale.exp() *", "torch.tensor(math.log(1 / 0.07))"
     ids=["exp", "forgotten", "a plain scale", "of a temperature", "its exp"],
 )
 def test_the_logarithm_of_a_scale(made, changes, expected):
-    assert verdict(made, TOWERS, TEMPERATURE, changes) == expected
+    assert told(made, TOWERS, TEMPERATURE, changes) == expected
