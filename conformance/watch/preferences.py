@@ -17,10 +17,9 @@ from conformance.watch.measures import values_of
 from conformance.watch.watcher import Watcher
 
 _PREFERRED = re.compile(r"(^|_)(chosen|preferred|winners?|wins?|yw|accepted)(_|\d|$)", re.IGNORECASE)
+_OTHER = re.compile(r"(^|_)(rejected|dispreferred|losers?|loses?|yl|rejects?)(_|\d|$)", re.IGNORECASE)
 LEARNED = 20
 """After so many steps a model has learned, before it learns a preference."""
-
-_OTHER = re.compile(r"(^|_)(rejected|dispreferred|losers?|loses?|yl|rejects?)(_|\d|$)", re.IGNORECASE)
 
 
 def tap(watcher: Watcher) -> None:
@@ -63,7 +62,7 @@ class _Margins:
         is_first = all(one.step == run.steps for one in run.of(Margin))
         if not is_first or run.steps < LEARNED or type(own) is not type(other):
             return False
-        mine, its = ({**dict(one.named_parameters())} for one in (own, other))
+        mine, its = (dict(one.named_parameters()) for one in (own, other))
         if mine.keys() != its.keys() or any(one.shape != its[name].shape for name, one in mine.items()):
             return False
         pairs = [(one.detach(), its[name].detach()) for name, one in mine.items() if one.numel() > 1]
