@@ -280,6 +280,30 @@ def test_no_words_about_sealed_code_are_kept(part: str, tmp_path: Path, monkeypa
     assert outcome.said == ("" if part == "sealed" else "ERROR: --impl a.py:Thing: secret is unknown")
 
 
+@pytest.mark.parametrize(
+    ("said", "missing"),
+    [
+        (
+            "importing it raised OSError: We couldn't connect to 'https://hub' to load the files at a.py:1",
+            ["the network"],
+        ),
+        (
+            "importing it raised URLError: <urlopen error [Errno -2] Name or service not known> at a.py:1",
+            ["the network"],
+        ),
+        ("importing it raised TabError: inconsistent use of tabs and spaces in indentation at a.py:1", []),
+        ("UNRESOLVED: Thing could not be made: ValueError: Connection error", []),
+    ],
+)
+def test_a_file_whose_import_asks_the_network_stands_beside(
+    said: str, missing: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    repository = repository_of("sealed", tmp_path)
+    monkeypatch.setattr(trial, "finished", lambda *_: (4, f"ERROR: --impl a.py:Thing: {said}\n"))
+    outcome = trial.run(repository.entries[0], repository, tmp_path, CORE, "quick", 9)
+    assert (outcome.reached, outcome.missing) == (False, missing)
+
+
 def test_a_known_defect_is_told_apart_from_a_false_alarm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     repository = repository_of("tuning", tmp_path)
 

@@ -12,7 +12,7 @@ from tools.zoo.table import KINDS, Repository
 from tools.zoo.trial import Outcome
 
 COLUMNS = ("entries", "run", "reached", "refused", "FAIL + ERROR", "known of these", "median s", "95 % s", "beside")
-"""known: explained by the table. beside: what it imports cannot be imported here, so that it was not run."""
+"""known: explained by the table. beside: what it imports cannot be had here."""
 
 
 def read(path: Path, repositories: Sequence[Repository]) -> list[Outcome]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -35,13 +36,21 @@ USAGE_ERROR, NOTHING_TESTED = 4, 5
 """Exit codes of pytest with the suite."""
 
 
+OFFLINE = re.compile(
+    r"importing it raised .*(connect to|Connection ?(error|refused)|Max retries|name resolution|URLError)",
+    re.IGNORECASE,
+)
+"""The suite's words about a file whose import asks the network for something, such as a tokenizer."""
+
+
 @dataclass
 class Outcome:
     """What came of an entry, a line of the results.
 
-    why: why it was not reached, empty when it was. said: what the suite said when it refused. missing: packages that it
-    imports and that cannot be imported here, for which it was not run. broken: the claims that ended FAIL or ERROR;
-    known: those of them that are right by the table as it is when the results are read, so no part of the line.
+    why: why it was not reached, empty when it was. said: what the suite said when it refused. missing: what it imports
+    and what cannot be had here: packages, for which it was not run, or the network. broken: the claims that ended FAIL
+    or ERROR; known: those of them that are right by the table as it is when the results are read, so no part of the
+    line.
     """
 
     repository: str
@@ -221,6 +230,7 @@ def run(
     elif code == USAGE_ERROR or report is None:
         outcome.why = "the suite refused it" if code == USAGE_ERROR else f"no report came of it (exit code {code})"
         outcome.said = "" if repository.part == "sealed" else refusal(written)
+        outcome.missing = ["the network"] if OFFLINE.search(refusal(written)) else []
     elif code == NOTHING_TESTED:
         outcome.why = "nothing was tested"
     else:
