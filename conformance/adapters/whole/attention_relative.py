@@ -13,7 +13,8 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from conformance.adapters.whole.attention import HIDES, AttentionCore
+from conformance.adapters.whole.attention import AttentionCore
+from conformance.adapters.whole.attention_masks import WEAK
 from conformance.adapters.whole.findings import Finding
 from conformance.adapters.whole.record import Op
 
@@ -36,11 +37,13 @@ def relative_bias(core: AttentionCore) -> Iterator[Finding]:
         return
     if _times_contents(core, lookup):
         return
-    visible = core.zero > HIDES
+    visible = core.zero > WEAK  # no bias is as low: that is a mask, such as the -100 of shifted windows
     found = {k: _diagonal(core.zero, visible, k) for k in range(1 - size, size)}
     lines = {k: line for k, line in found.items() if line is not None}
     values = {k: line.nanmedian(-1).values for k, line in lines.items()}
     if any(bool((line - values[k][:, None]).nan_to_num(0.0).abs().max() > 1e-6) for k, line in lines.items()):
+        if of_a_grid(core.zero, visible):
+            return
         yield _finding(
             core,
             lookup,
@@ -84,6 +87,26 @@ def relative_bias(core: AttentionCore) -> Iterator[Finding]:
                 "biases that tell both sides apart",
                 "the same bias on both sides",
             )
+
+
+def of_a_grid(bias: Tensor, visible: Tensor) -> bool:
+    """Whether the tokens are the places of a picture, in rows, and a bias belongs to how far two places lie apart in
+    both directions."""
+    size = bias.shape[-1]
+    for width in (n for n in range(2, size // 2 + 1) if size % n == 0):
+        at = torch.stack([torch.arange(size) // width, torch.arange(size) % width], -1)
+        apart = (at[:, None] - at[None]).flatten(0, 1)
+        _, group = apart.unique(dim=0, return_inverse=True)
+        rows, shown = bias.reshape(-1, size * size), visible.reshape(-1, size * size)
+        least, most = (
+            torch.full((len(rows), int(group.max()) + 1), start, dtype=rows.dtype).scatter_reduce(
+                1, group.expand_as(rows), torch.where(shown, rows, start), how
+            )
+            for start, how in ((torch.inf, "amin"), (-torch.inf, "amax"))
+        )
+        if bool((most - least <= 1e-6).all()):
+            return True
+    return False
 
 
 def _halved(lookup: Op) -> bool:

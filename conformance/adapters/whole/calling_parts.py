@@ -1,7 +1,7 @@
 """How the forward of a component is called: several inputs of numbers, in the shapes that its tables and maps suggest.
 
 `part_calling(module)` proposes inputs by the names of forward's parameters and runs the module. Of the ways that run,
-one in which the rows of a batch stay apart is taken first.
+one in which the rows of a batch stay apart is taken first. So does `first_that_runs`, with ways that are known.
 """
 
 from __future__ import annotations
@@ -90,6 +90,15 @@ def part_calling(module: nn.Module) -> Calling:
         return finder.find()
 
 
+def first_that_runs(module: nn.Module, callings: Iterator[Calling]) -> Calling:
+    """The first of these ways to call a component that runs, if possible one whose rows stay apart.
+
+    Raises Unresolved where none runs.
+    """
+    with quiet_evaluation(module):
+        return _PartFinder(module).first_that_runs(callings)
+
+
 @dataclass(frozen=True)
 class _Parameter:
     """A parameter of forward. kind: "x", "keys", "context", "ids", "mask", or "" for what `filler_of` fills."""
@@ -113,8 +122,11 @@ class _PartFinder:
         self.heads = heads_in(module)
 
     def find(self) -> Calling:
+        return self.first_that_runs(self.callings())
+
+    def first_that_runs(self, callings: Iterator[Calling]) -> Calling:
         start, mixed = time.monotonic(), None
-        for calling in islice(self.callings(), ATTEMPTS):
+        for calling in islice(callings, ATTEMPTS):
             for length in self.lengths(calling):
                 if time.monotonic() - start > SECONDS:
                     break

@@ -1,17 +1,19 @@
 """A forward for models that have none, or none that answers: their `encode`, their `decode`, and what projects its
-result; an encoder of one side where forward compares samples."""
+result; an encoder of one side, a method or a part, where forward compares samples."""
 
 from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from types import MethodType
 from typing import Any
 
 from torch import nn
 
 from conformance.adapters.whole import names
+from conformance.adapters.whole.calling import quiet_evaluation
 
 _MEMORY = re.compile(r"memory|enc(oder|oded)?(_?(out(put)?s?|states?|hidden|h|x))?|context|latents?|e_out")
 _PROJECTIONS = ("project", "generator", "projection", "projection_layer", "output_layer", "head", "fc_out", "linear")
@@ -38,10 +40,45 @@ def encoders_of(module: nn.Module) -> Iterator[str]:
             yield name
 
 
-def as_forward(module: nn.Module, method: str) -> nn.Module:
-    """The module, with one of its methods as its forward."""
-    module.forward = MethodType(getattr(type(module), method), module)
+def sides_of(module: nn.Module, given: Mapping[str, Any]) -> list[str]:
+    """The parts that a forward, called with `given`, hands what it is given itself: the encoders of its sides."""
+    handed: list[str] = []
+    hooks = [
+        part.register_forward_pre_hook(
+            lambda _, args, kwargs, name=name: (
+                handed.append(name) if any(x is y for x in [*args, *kwargs.values()] for y in given.values()) else None
+            ),
+            with_kwargs=True,
+        )
+        for name, part in module.named_children()
+        if next(part.children(), None) is not None
+    ]
+    try:
+        with quiet_evaluation(module), suppress(Exception):
+            module(**given)
+    finally:
+        for hook in hooks:
+            hook.remove()
+    return list(dict.fromkeys(handed))
+
+
+def as_forward(module: nn.Module, name: str) -> nn.Module:
+    """The module, with one of its methods, or of its parts, as its forward."""
+    own = getattr(type(module), name, None) or _forward_of(module, name)
+    module.forward = MethodType(own, module)
     return module
+
+
+def _forward_of(module: nn.Module, name: str) -> Callable[..., Any]:
+    """A method that calls a part of the module, with the parameters of the part's own forward."""
+
+    def forward(self: Any, *given: Any, **named: Any) -> Any:
+        return getattr(self, name)(*given, **named)
+
+    first = inspect.Parameter("self", inspect.Parameter.POSITIONAL_ONLY)
+    of_part = inspect.signature(getattr(module, name).forward).parameters.values()
+    forward.__signature__ = inspect.Signature([first, *of_part])  # type: ignore[attr-defined]
+    return forward
 
 
 def _chain(module: nn.Module) -> Callable[..., Any]:

@@ -30,6 +30,7 @@ from conformance.adapters.stated import Stated, StatedError
 from conformance.adapters.torch_module import TorchModuleImplementation
 from conformance.adapters.whole.class_source import source_of
 from conformance.adapters.whole.findings import Finding
+from conformance.adapters.whole.in_place import in_place
 from conformance.adapters.whole.making import ONE_SIDE, Made, all_made_of, made_of
 from conformance.adapters.whole.model import WholeModel, part, whole_model
 from conformance.adapters.whole.names import families_of
@@ -95,6 +96,9 @@ class PointedImplementation:
                 self.running = part(made)
             except Exception as error:
                 reasons.append(Unresolved(" ".join(str(error).split())))
+        if self.running is None and self.parts is None and role is None and isinstance(found, type):
+            with suppress(Unresolved):
+                self.running = in_place(found, str(reasons[0]))
         if self.running is None and self.parts is None:  # it ran as a model, and is nothing else
             self.running = self.whole = ran
         self.beside: HelpersImplementation | None = None

@@ -20,9 +20,9 @@ from conformance.adapters.inference.facts import Fact, Unresolved
 from conformance.adapters.stated import Stated, shapes_of
 from conformance.adapters.whole.balance import BalanceProbes
 from conformance.adapters.whole.caller_masks import with_masks, with_padding_mask
-from conformance.adapters.whole.calling import Calling
+from conformance.adapters.whole.calling import Calling, T, first_data
 from conformance.adapters.whole.calling_parts import part_calling
-from conformance.adapters.whole.chained import as_forward, encoders_of, has_forward
+from conformance.adapters.whole.chained import as_forward, encoders_of, has_forward, sides_of
 from conformance.adapters.whole.ctc import CtcProbes
 from conformance.adapters.whole.decaying import DecayProbes
 from conformance.adapters.whole.deciding import DecideProbes
@@ -141,9 +141,11 @@ def _above_zero(make: Callable[[Mapping[str, Tensor]], Any], inputs: Mapping[str
 
 
 def _of_one_side(module: nn.Module, made: Made, error: NoAnswer) -> tuple[Calling, Made]:
-    """How to call the first method that answers for one side, and how to make modules with it as their forward; the
-    module is such a one from now on. Raises what calling forward raised where there is none."""
-    for method in encoders_of(module):
+    """How to call the first method that answers for one side, or the first part that does, and how to make modules
+    with it as their forward; the module is such a one from now on. Raises what calling forward raised where there is
+    none."""
+    sides = sides_of(module, error.pairs.arguments(first_data(error.pairs, T))) if error.pairs else []
+    for method in (*encoders_of(module), *sides):
         with suppress(Unresolved):
             return calling_of(as_forward(module, method), options=made.options), made.called_by(method, str(error))
     raise error

@@ -6,6 +6,7 @@ input. That tells the inputs, their vocabularies, the axis of the batch, and the
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -31,6 +32,9 @@ from conformance.adapters.whole.names import MAY_BE_LABELS
 from conformance.adapters.whole.proposing import FRAMES, Proposals
 from conformance.adapters.whole.shapes import table_lengths
 from conformance.adapters.whole.trying import ComparesSamples, Trial
+
+SECONDS = 20.0
+"""Of processor time, after which no other way to call is tried: a large model runs slowly, and should be told why."""
 
 _MOST_HINTS = 3
 """So many lengths that the first error speaks of are tried."""
@@ -64,6 +68,7 @@ class _Finder:
         self.proposals = Proposals(module, given, options)
         self.table_lengths = table_lengths(module)
         self.trial = Trial(module)
+        self.end = time.process_time() + SECONDS
         self.failures: list[Ran] = []
         """The attempt that came furthest says most."""
         self.compares: Calling | None = None
@@ -154,6 +159,8 @@ class _Finder:
                 if found is not None and (not found.masks or (hides(self.module, found) and not is_odd)):
                     return found
                 leaking = leaking or found
+                if time.process_time() > self.end:
+                    return leaking
             if leaking is not None:
                 return leaking
         return None

@@ -300,6 +300,22 @@ def test_the_line_is_named_that_is_to_be_mended(text, claim, line):
     assert failures(text).get(claim) == line
 
 
+BOTH_WAYS = """
+class Reader(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.lstm, self.head = nn.LSTM(4, 4, batch_first=True, bidirectional=True), nn.Linear(8, 3)
+    def forward(self, x):
+        return self.head(self.lstm(x)[0][:, -1])
+model = Reader()
+fit(model, sgd(model, scaled), x=torch.randn(48, 5, 4))
+"""
+
+
+def test_a_direction_that_is_read_where_it_begins_has_no_gradient_for_its_state():
+    assert "run-gradients-are-not-zero" not in failures(BOTH_WAYS)
+
+
 HITS = """
 loader = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(x, y), batch_size={rows})
 fit(model, sgd(model, scaled), count=3)

@@ -34,6 +34,28 @@ def test_the_first_reason_is_told_with_the_line_to_write(tmp_path):
     assert str(caught.value).count("UNRESOLVED") == 1
 
 
+def test_a_search_that_takes_long_ends_with_the_reason(monkeypatch):
+    from conformance.adapters.whole.searching import calling_of
+
+    class Slow(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.first, self.calls = torch.nn.Linear(24, 24), 0
+
+        def forward(self, signal):
+            self.calls += 1
+            raise RuntimeError("none of these")
+
+    calls = []
+    for seconds in (20.0, 0.0):
+        monkeypatch.setattr("conformance.adapters.whole.searching.SECONDS", seconds)
+        slow = Slow()
+        with pytest.raises(SpecificationError, match="Slow cannot be called: RuntimeError: none of these"):
+            calling_of(slow)
+        calls.append(slow.calls)
+    assert calls[1] < calls[0] / 2
+
+
 # --- tokens ---------------------------------------------------------------------------------------
 
 LAST_ONLY = """

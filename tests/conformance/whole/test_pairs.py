@@ -4,7 +4,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from wholes import told  # noqa: E402
+from wholes import pointed, told  # noqa: E402
 
 from conformance.mutants.source import EMBEDDER, TOWERS  # noqa: E402
 
@@ -101,3 +101,31 @@ EXP, LOG = "self.logit_scale.exp() *", "torch.tensor(math.log(1 / 0.07))"
 )
 def test_the_logarithm_of_a_scale(made, changes, expected):
     assert told(made, TOWERS, TEMPERATURE, changes) == expected
+
+
+SIDES_AS_PARTS = """
+    class Reader(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.words = nn.Embedding(30, 16)
+            self.block = nn.TransformerEncoderLayer(16, 2, 32, dropout=0.0, batch_first=True)
+
+        def forward(self, ids):
+            return self.block(self.words(ids)).mean(1)
+
+
+    class Both(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.scale = nn.Linear(1, 1)
+            self.reader, self.other = Reader(), Reader()
+
+        def forward(self, ids, texts):
+            return self.reader(ids) @ self.other(texts).t()
+"""
+
+
+def test_a_side_that_is_a_part_is_run_where_no_method_encodes(made):
+    found = pointed(made("Both", SIDES_AS_PARTS).cls)
+    assert found.untested[0].startswith("of Both only reader(...) was run: Both.forward gives a number for each pair")
+    assert found.build("model", {})(**found.whole.example())["out"].shape == (2, 16)

@@ -87,6 +87,19 @@ def test_frames_that_fill_no_window_of_a_convolution_are_no_mistake(verdict, cla
     assert verdict("Speech", SPEECH.replace("SEEN", "x"), claim) == "PASS"
 
 
+def test_channels_that_stand_before_their_frames_are_no_words(verdict):
+    text = """
+        class Filter(nn.Module):
+            def __init__(self, channels=20):
+                super().__init__()
+                self.conv = nn.Conv1d(channels, channels, 3, padding=1)
+
+            def forward(self, signal):
+                return self.conv(signal)
+    """
+    assert verdict("Filter", text, "encoder-every-word-reaches-every-word") == "NOT_PROVIDED"
+
+
 def test_rows_that_are_hidden_from_the_others_are_one(verdict):
     hidden = "torch.cat([x[:, :4], 0 * x[:, 4:7], x[:, 7:]], 1)"
     assert verdict("Speech", SPEECH.replace("SEEN", hidden), "encoder-every-word-reaches-every-word") == "FAIL"

@@ -1,0 +1,182 @@
+"""A component that cannot be made or called by itself, taken out of a model of the user's that holds it.
+
+`in_place(cls)` looks for classes that make the component, in its file and in files that only define things, runs one of
+them once, and takes the component out with the arguments of its first call. What a model sets in its parts while it
+runs (the height and width of an image) is then set, too.
+"""
+
+from __future__ import annotations
+
+import ast
+import copy
+import importlib
+import inspect
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import islice
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from conformance.adapters.inference.facts import Fact, Unresolved
+from conformance.adapters.specification import Specification
+from conformance.adapters.whole.calling import Input, quiet_evaluation
+from conformance.adapters.whole.calling_parts import PartCalling, first_that_runs
+from conformance.adapters.whole.making import Made, made_of
+from conformance.adapters.whole.model import WholeModel, in_double, whole_model
+from conformance.adapters.whole.syntax import Scope, Source
+from conformance.adapters.whole.usage import Surroundings, surroundings
+
+MODELS, LEVELS = 3, 3
+"""So many models that hold it are tried, and so many classes may stand between."""
+
+
+def in_place(cls: type[nn.Module], why: str) -> WholeModel:
+    """The component as a model of the user's calls it. why: what kept it from being called by itself.
+
+    Raises Unresolved where no model that holds it can be run.
+    """
+    around = surroundings(sys.modules[cls.__module__])
+    for holder in islice(_holders(cls, around), MODELS):
+        with suppress(Exception):
+            whole = whole_model(made_of(holder, Specification(holder.__name__, target="", name=holder.__name__)))
+            return _taken_from(whole, cls, why)
+    raise Unresolved(f"no model that holds {cls.__name__} can be run")
+
+
+# --- the models that hold it ----------------------------------------------------------------------
+
+
+def _holders(cls: type, around: Surroundings) -> Iterator[type[nn.Module]]:
+    """The classes that make it, those that are the furthest above it first: they need the least."""
+    levels: list[list[type[nn.Module]]] = [[cls]]
+    for _ in range(LEVELS):
+        above = [holder for below in levels[-1] for holder in _makers(below, around)]
+        known = {holder for level in levels for holder in level}
+        levels.append(list(dict.fromkeys(holder for holder in above if holder not in known)))
+    for level in reversed(levels[1:]):
+        yield from level
+
+
+def _makers(cls: type, around: Surroundings) -> Iterator[type[nn.Module]]:
+    for usage in around.usages(cls):
+        name = _class_around(usage.scope)
+        module = _module_of(usage.scope.source, around) if name else None
+        found = getattr(module, name, None)
+        if isinstance(found, type) and issubclass(found, nn.Module):
+            yield found
+
+
+def _class_around(scope: Scope | None) -> str:
+    """The name of the class at the top of a file in which a scope stands; "" for none."""
+    while scope is not None and not (scope.is_class and scope.parent is not None and scope.parent.parent is None):
+        scope = scope.parent
+    return str(getattr(scope.node, "name", "")) if scope is not None else ""
+
+
+def _module_of(source: Source, around: Surroundings) -> ModuleType | None:
+    """The module of a source, imported where it only defines things."""
+    if source.module is not None or source.path.suffix != ".py" or not _only_defines(source.tree):
+        return source.module
+    names = around.module.__name__.split(".")
+    base = around.path.parents[len(names) - 1]
+    with suppress(Exception):
+        dotted = ".".join(source.path.relative_to(base).with_suffix("").parts)
+        module = importlib.import_module(dotted)
+        if Path(module.__file__ or "").resolve() == source.path:
+            return module
+    return None
+
+
+def _only_defines(tree: ast.Module) -> bool:
+    """Whether importing a file runs nothing but imports, definitions and constants."""
+    return all(
+        isinstance(node, ast.Import | ast.ImportFrom | ast.FunctionDef | ast.ClassDef)
+        or (isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant))
+        or (isinstance(node, ast.Assign | ast.AnnAssign) and not any(isinstance(n, ast.Call) for n in ast.walk(node)))
+        or (isinstance(node, ast.If) and "__name__" in ast.unparse(node.test))
+        for node in tree.body
+    )
+
+
+# --- taking it out --------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Call:
+    """The first call of the component in a run of a model. rows: how many samples the run had."""
+
+    path: str
+    arguments: Mapping[str, Any]
+    rows: int
+
+
+def _taken_from(whole: WholeModel, cls: type[nn.Module], why: str) -> WholeModel:
+    call = _first_call(whole, cls)
+
+    def take(module: nn.Module) -> nn.Module:
+        """The component in a model that has run once."""
+        with quiet_evaluation(module):
+            replace(whole, module=module, known={}).run(whole.example())
+        return module.get_submodule(call.path)
+
+    made = whole.made
+    evidence = Fact("taken from", f"{made.name}, {call.path}", why.removeprefix("UNRESOLVED: "))
+    facts = [*made.facts, evidence]
+    part = Made(cls.__name__, cls, facts, lambda _: take(made._make(made._sizing)), maker=cls)
+    module = take(whole.twin(torch.float32).module)
+    calling = first_that_runs(module, _callings(call, module))
+    return in_double(WholeModel(part, module, calling, "", [*facts, *calling.facts]))
+
+
+def _first_call(whole: WholeModel, cls: type[nn.Module]) -> _Call:
+    """Raises Unresolved where the run calls none."""
+    calls: list[_Call] = []
+    data = whole.example()
+    rows = len(next(iter(data.values())))
+
+    def seen(path: str, part: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        if not calls:
+            bound = inspect.signature(part.forward).bind(*args, **kwargs)
+            calls.append(_Call(path, dict(bound.arguments), rows))
+
+    parts = [(path, part) for path, part in whole.module.named_modules() if type(part) is cls]
+    hooks = [part.register_forward_pre_hook(partial(seen, path), with_kwargs=True) for path, part in parts]
+    try:
+        with quiet_evaluation(whole.module):
+            whole.run(data)
+    finally:
+        for hook in hooks:
+            hook.remove()
+    if not calls:
+        raise Unresolved(f"{whole.made.name} does not call {cls.__name__}")
+    return calls[0]
+
+
+def _callings(call: _Call, module: nn.Module) -> Iterator[PartCalling]:
+    """Ways to call it with the main argument of the call as data, and the others as they were; with another length, if
+    it takes that."""
+    tensors = {name: x for name, x in call.arguments.items() if isinstance(x, Tensor)}
+    name, main = next((name, x) for name, x in tensors.items() if x.is_floating_point() and x.ndim > 1)
+    fixed = {other: partial(_as_recorded, value, len(main)) for other, value in call.arguments.items() if other != name}
+    own = tuple(main.shape[1:])
+    free = len(own) == 2 and len(tensors) == 1
+    for shape in ((None, own[-1]), own) if free else (own,):
+        yield PartCalling((Input("x", name, shape=shape),), fixed=fixed)
+
+
+def _as_recorded(value: Any, rows: int, inputs: Mapping[str, Tensor]) -> Any:
+    """An argument as it was; of what had a row for each row of the main one, as many as that has now."""
+    data = inputs["x"]
+    if not isinstance(value, Tensor):
+        return value if isinstance(value, int | float | str | bool | tuple | None) else copy.deepcopy(value)
+    value = value.to(data.dtype) if value.is_floating_point() else value
+    if value.ndim and len(value) == rows != len(data):
+        return value[torch.arange(len(data)) % rows]
+    return value

@@ -1,0 +1,96 @@
+"""Components that cannot be called by themselves are taken out of a model of the user's that holds them."""
+
+import sys
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from wholes import pointed  # noqa: E402
+
+from conformance.adapters.inference.facts import Unresolved  # noqa: E402
+
+BLOCK = """
+    import torch
+    from torch import nn
+
+
+    class Rows(nn.Module):
+        '''Mixes the places of a picture by rows. Its model says how high and wide it is.'''
+
+        def __init__(self, dim):
+            super().__init__()
+            self.norm = nn.LayerNorm(dim)
+            self.attn = nn.MultiheadAttention(dim, 2, batch_first=True)
+
+        def forward(self, x, shift):
+            b, _, d = x.shape
+            h, w = self.height, self.width
+            rows = torch.roll(self.norm(x).reshape(b, h, w, d), shift, 2).reshape(b * h, w, d)
+            mixed = self.attn(rows, rows, rows, need_weights=False)[0].reshape(b, h, w, d)
+            return x + torch.roll(mixed, -shift, 2).reshape(b, h * w, d)
+"""
+MODEL = """
+    import torch
+    from torch import nn
+    from rows import Rows
+
+
+    class Stage(nn.Module):
+        def __init__(self, dim):
+            super().__init__()
+            self.blocks = nn.ModuleList([Rows(dim) for _ in range(2)])
+
+        def forward(self, x, h, w):
+            for i, block in enumerate(self.blocks):
+                block.height, block.width = h, w
+                x = block(x, i)
+            return x
+
+
+    class Painter(nn.Module):
+        def __init__(self, dim=8, classes=5):
+            super().__init__()
+            self.patches = nn.Conv2d(3, dim, 4, 4)
+            self.places = nn.Parameter(torch.randn(1, 64, dim))
+            self.stage = Stage(dim)
+            self.head = nn.Linear(dim, classes)
+
+        def forward(self, images):
+            x = self.patches(images)
+            h, w = x.shape[-2:]
+            x = x.flatten(2).transpose(1, 2)
+            return self.head(self.stage(x + self.places[:, : h * w], h, w).mean(1))
+"""
+
+
+def beside(made, model):
+    """The component in its file, with the model's text in the file beside it."""
+    made("Rows", BLOCK, {"painter.py": model}, "rows.py")
+    return pointed(sys.modules[next(name for name in sys.modules if name.split(".")[-1] == "rows")].Rows)
+
+
+def test_a_part_that_its_model_sets_up_runs_as_the_model_calls_it(made):
+    found = beside(made, MODEL)
+    facts = {fact.subject: str(fact.value) for fact in found.running.facts}
+    assert facts["taken from"] == "Painter, stage.blocks.0"
+    assert found.untested == []
+    out = found.build("module", {})
+    data = out.example(3)
+    assert out(**data)["out"].shape == data["x"].shape
+
+
+def test_a_file_that_does_more_than_define_is_not_run(made, tmp_path):
+    with pytest.raises(Unresolved, match="Rows cannot be called"):
+        beside(made, f"{MODEL}\n    written = open({str(tmp_path / 'ran')!r}, 'w')\n")
+    assert not (tmp_path / "ran").exists()
+
+
+def test_a_file_that_cannot_be_imported_is_passed_over(made):
+    with pytest.raises(Unresolved, match="Rows cannot be called"):
+        beside(made, f"{MODEL}\n    import a_module_that_nobody_has\n")
+
+
+def test_a_model_that_does_not_call_it_is_none(made):
+    with pytest.raises(Unresolved, match="Rows cannot be called"):
+        beside(made, MODEL.replace("x = block(x, i)", "x = x + 0 * i"))
