@@ -97,9 +97,10 @@ class PointedImplementation:
                 reasons.append(Unresolved(" ".join(str(error).split())))
         if self.running is None and self.parts is None:  # it ran as a model, and is nothing else
             self.running = self.whole = ran
+        in_parts = self.running is None and made is not None and role is None and reads_words(made)
         self.beside: HelpersImplementation | None = None
-        if self.whole is not None and role is None:
-            module = self.whole.twin().module
+        if role is None and (self.whole is not None or (in_parts and made is not None)):
+            module = self.whole.twin().module if self.whole is not None else made.fresh().eval()
             beside: list[Callable[..., Any]] = [*functions_beside(found), *methods_of(module)]
             beside += [*training_methods_of(module), *criteria_beside(found), *classes_beside(found)]
             self.beside = HelpersImplementation(beside, self.name, self.whole)
@@ -114,7 +115,7 @@ class PointedImplementation:
             )
         if self.whole is not None and (one := next((f for f in self.whole.facts if f.subject == ONE_SIDE), None)):
             self.untested.append(f"of {self.name} only {one.value} was run: {one.evidence}")
-        if self.running is None and made is not None and role is None and reads_words(made):
+        if in_parts:
             why = str(reasons[0]).removeprefix("UNRESOLVED: ")
             self.untested.append(f"only parts of {self.name} were tested, and not how they work together: {why}")
         if self.whole is None:

@@ -62,6 +62,15 @@ def test_a_discount_is_tried_beside_none(functions):
 
 
 CORRECT = {
+    "words in a list": """
+        def word_error_rate(reference: list[str], hypothesis: list[str]) -> float:
+            row = list(range(len(hypothesis) + 1))
+            for i, r in enumerate(reference, 1):
+                before, row[0] = row[0], i
+                for j, h in enumerate(hypothesis, 1):
+                    before, row[j] = row[j], min(row[j] + 1, row[j - 1] + 1, before + (r != h))
+            return row[-1] / len(reference)
+        """,
     "shares of answers that are each true or not": """
         def soft_loss(logits, scores):
             return F.binary_cross_entropy_with_logits(logits, scores, reduction="none").sum(1).mean()
