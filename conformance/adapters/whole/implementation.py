@@ -97,12 +97,12 @@ class PointedImplementation:
                 reasons.append(Unresolved(" ".join(str(error).split())))
         if self.running is None and self.parts is None:  # it ran as a model, and is nothing else
             self.running = self.whole = ran
-        in_parts = self.running is None and made is not None and role is None and reads_words(made)
+        in_parts = made if self.running is None and made and role is None and reads_words(made) else None
         self.beside: HelpersImplementation | None = None
-        if role is None and (self.whole is not None or (in_parts and made is not None)):
-            module = self.whole.twin().module if self.whole is not None else made.fresh().eval()
-            beside: list[Callable[..., Any]] = [*functions_beside(found), *methods_of(module)]
-            beside += [*training_methods_of(module), *criteria_beside(found), *classes_beside(found)]
+        shown = self.whole.twin().module if self.whole else in_parts.fresh().eval() if in_parts else None
+        if shown is not None and role is None:
+            beside: list[Callable[..., Any]] = [*functions_beside(found), *methods_of(shown)]
+            beside += [*training_methods_of(shown), *criteria_beside(found), *classes_beside(found)]
             self.beside = HelpersImplementation(beside, self.name, self.whole)
         self.reference = reference[1].text or reference[1].name if reference else ""
         self.difference = self._difference_from(*reference, role or "", stated) if reference else None
