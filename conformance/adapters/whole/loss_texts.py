@@ -69,7 +69,8 @@ class Texts:
         given: dict[str, Any] = {}
         of_forward = function.__name__ == "forward"
         known = {labels_of(self.subject), switch_of(self.subject)} if of_forward else set()
-        known |= set() if lean else {one.parameter for one in self.subject.calling.inputs}
+        calling = self.subject.calling
+        known |= set() if lean else {one.parameter for one in calling.inputs} | calling.fixed.keys()
         known |= {*self.also}
         known |= {p.name for p in parameters if self.marked and meaning_of(p.name) in ("mask", "lengths")}
         for parameter in parameters:
