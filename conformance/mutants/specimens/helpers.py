@@ -265,7 +265,7 @@ def greedy_ctc(log_probs, lengths, blank=0):
 
 def ctc_beam_search(log_probs, beam=8, blank=0):
     """(T, V) to the likeliest text; of each prefix what ends in a blank, and what does not."""
-    beams = {(): (1.0, 0.0)}
+    beams: dict[tuple[int, ...], tuple[float, float]] = {(): (1.0, 0.0)}
     for frame in log_probs.exp().tolist():
         grown: dict[tuple[int, ...], tuple[float, float]] = {}
         for text, (in_blank, in_letter) in beams.items():

@@ -71,7 +71,8 @@ CORRECT = {
 
         def box_iou(boxes1, boxes2):
             size1, size2 = ((b[:, 2] - b[:, 0]) * (b[:, 3] - b[:, 1]) for b in (boxes1, boxes2))
-            side = (torch.min(boxes1[:, None, 2:], boxes2[:, 2:]) - torch.max(boxes1[:, None, :2], boxes2[:, :2])).clamp(0)
+            side = torch.min(boxes1[:, None, 2:], boxes2[:, 2:]) - torch.max(boxes1[:, None, :2], boxes2[:, :2])
+            side = side.clamp(0)
             shared = side[..., 0] * side[..., 1]
             union = size1[:, None] + size2 - shared
             return shared / union, union
