@@ -279,7 +279,8 @@ def ctc_beam_search(log_probs, beam=8, blank=0):
                 else:
                     add(grown, (*text, word), 0.0, whole)
         beams = dict(sorted(grown.items(), key=lambda one: -sum(one[1]))[:beam])
-    return list(max(beams, key=lambda text: sum(beams[text])))
+    best, _ = max(beams.items(), key=lambda one: sum(one[1]))
+    return list(best)
 
 
 def add(grown, text, in_blank, in_letter):
