@@ -136,6 +136,35 @@ def _behind_prefix(length: int, prefix: int) -> Array:
     return expected
 
 
+@check("documents-of-one-row-are-apart", roles=("language_model",))
+def documents_are_apart(impl: Any, draw: Draw) -> Evidence:
+    """In a row of two documents no word changes an answer in the other one, or an earlier one in its own."""
+    subject = impl.build("language_model", {})
+    length = usable_length(subject)
+    if subject.last_only or length < 6:
+        raise NotProvided("it answers for the last position only, or takes a few tokens only")
+    numbers = np.arange(length) * 2 // length
+    told, place = subject.with_two_documents()
+    found = changes(told, told.example(2, length, seed=12), "ids")
+    draw.bites((np.diag(found) > subject.noise).any(), "a token changes its own answer")
+    apart, ahead = found * (numbers[:, None] != numbers), np.tril(found, -1)
+    worst = max(float(apart.max()), float(ahead.max()))
+    evidence = close(
+        "change of other documents, or of earlier answers", np.array(worst), np.array(0.0), 10 * subject.noise
+    )
+    seen = "words of another document" if apart.max() > 10 * subject.noise else "later words of its own document"
+    return judged(subject, evidence).saying(
+        diagnosis=f"In a row of two documents a word sees {seen}.",
+        place=place,
+        mend="let a word see the words that are no later, and of its own document",
+        pictures={
+            "expected: which token (column) may change which answer (row)": np.tri(length)
+            * (numbers[:, None] == numbers),
+            "got": (10 * subject.noise < found.T).astype(float),
+        },
+    )
+
+
 @check("language-model-is-causal-in-training", roles=("language_model",))
 def is_causal_in_training(impl: Any, draw: Draw) -> Evidence:
     """In training mode, too, no token changes the logits of an earlier position."""

@@ -412,3 +412,35 @@ changed(
     breaks=("focal-losses-weigh-what-is-known-less",),
     defect="The focal loss weighs sure answers more.",
 )
+changed(
+    "BoxesOfTwiceTheSize",
+    HELPERS,
+    "centre - 0.5 * size, centre + 0.5 * size",
+    "centre - size, centre + size",
+    breaks=("boxes-are-the-same-in-every-form",),
+    defect="The corners lie a whole size from the centre.",
+)
+changed(
+    "BoxesFarApartOverlap",
+    HELPERS,
+    "(high - low).clamp(min=0).prod(-1)",
+    "(high - low).prod(-1)",
+    breaks=("overlaps-of-boxes-are-shares-of-their-union",),
+    defect="Two boxes that lie apart along both sides share something.",
+)
+changed(
+    "HullOverTheUnion",
+    HELPERS,
+    "(hull - union) / hull",
+    "(hull - union) / union",
+    breaks=("overlaps-of-boxes-are-shares-of-their-union",),
+    defect="The empty part of the hull is divided by the union.",
+)
+changed(
+    "RepeatWithoutABlank",
+    HELPERS,
+    "add(grown, (*text, word), 0.0, in_blank * p)",
+    "add(grown, (*text, word), 0.0, whole)",
+    breaks=("beams-of-ctc-find-the-likeliest-text",),
+    defect="A letter is repeated without a blank between.",
+)

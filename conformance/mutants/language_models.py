@@ -173,3 +173,11 @@ changed(
     breaks=("language-model-padding-changes-nothing",),
     defect="The masks are tiled where the heads of one history follow each other: a history gets those of others.",
 )
+changed(
+    "DocumentsSeeEachOther",
+    PREFIX,
+    "visible & (document_ids[:, None, :, None]",
+    "visible | (document_ids[:, None, :, None]",
+    breaks=("documents-of-one-row-are-apart",),
+    defect="A word sees all before it and all of its document, and not those that are both.",
+)

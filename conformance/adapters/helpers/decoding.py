@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator
 from contextlib import suppress
+from itertools import groupby, product
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from conformance.adapters.helpers.trial import Called, OtherKind, Trouble, helper, shown, tensor
+from conformance.adapters.helpers.trial import Called, OtherKind, Trouble, helper, noise, shown, tensor
 
 _PATHS = ([3, 3, 0, 3, 4, 4, 0, 0, 5], [0, 6, 6, 7, 0, 7, 7, 0, 0])
 _READ = ([3, 3, 4, 5], [6, 7, 7])
@@ -59,6 +61,69 @@ def ctc_paths(decode: Called) -> Iterator[Trouble]:
                 "6, 7 in the first four frames",
                 str(short[1]),
             )
+
+
+@helper(
+    "beams-of-ctc-find-the-likeliest-text",
+    r"beam",
+    {
+        "blank": r"blank(_?(id|idx|index|token))?",
+        "beams": r"(n_?|num_?)?beams?(_?(width|size))?|k|width",
+        "lengths": r"(out(put)?_?|frame_?|input_?|seq_?)?(lengths?|lens?)",
+        "scores": r"(ctc_?)?(log_?probs?|logp|log_p|lp|logits?|emissions?|probs?|x|out(puts?)?|scores|posteriors?)",
+    },
+    ("scores", "beams"),
+)
+def ctc_beams(search: Called) -> Iterator[Trouble]:
+    """With a beam for every text, the text whose paths have the largest sum; the best path alone says another one."""
+    blank = 0 if search.has("blank") else search.number(r"(.*_)?blank(_.*)?", 0)
+    if blank != 0 or not re.search(r"blank", search.source.lower()):
+        raise OtherKind("it knows no blank, or another one")
+    if re.search(r"lm|language_model|lexicon", " ".join(search.arguments.parameter_of.values())):
+        raise OtherKind("it asks a language model, too")
+    for seed in range(12):
+        likely = (1.5 * noise(4, 3, seed=seed)).softmax(-1)
+        best, clear = _likeliest(likely)
+        if not clear:
+            continue
+        got = _searched(search, likely)
+        if got != best:
+            yield Trouble(
+                f"{search.name} finds another text than the likeliest: the paths of a text are not summed as they are.",
+                shown(best),
+                shown(got),
+            )
+            return
+
+
+def _likeliest(likely: Tensor) -> tuple[list[int], bool]:
+    """The text whose paths (T, V) have the largest sum, and whether no other comes near."""
+    sums: dict[tuple[int, ...], float] = {}
+    for path in product(range(likely.shape[1]), repeat=len(likely)):
+        text = tuple(word for word, _ in groupby(path) if word != 0)
+        sums[text] = sums.get(text, 0.0) + math.prod(float(row[word]) for row, word in zip(likely, path, strict=True))
+    best, second = sorted(sums, key=lambda text: -sums[text])[:2]
+    return [*best], sums[best] > 1.1 * sums[second]
+
+
+def _searched(search: Called, likely: Tensor) -> list[int]:
+    """The text that it finds. Raises OtherKind where it gives none."""
+    said = search.arguments.parameter_of["scores"].lower()
+    scores = likely if re.fullmatch(r".*(?<!log)(?<!log_)probs?|posteriors?", said) else likely.log()
+    for given, lengths in ((scores, torch.tensor([4])), (scores[None], torch.tensor([4])), (scores[:, None], None)):
+        with suppress(Exception):
+            return _first_text(search(scores=given, beams=64, lengths=lengths, blank=0))
+    raise OtherKind("it gives no text")
+
+
+def _first_text(made: Any) -> list[int]:
+    """The first list of whole numbers in what a search gives. Raises OtherKind where the first thing is another."""
+    made = made.tolist() if isinstance(made, Tensor) else made
+    if isinstance(made, (list, tuple)):
+        if all(type(one) is int for one in made):
+            return [*made]
+        return _first_text(made[0])
+    raise OtherKind("it gives no whole numbers")
 
 
 def _read(decode: Called, paths: Tensor, lengths: Tensor | None = None) -> tuple[list[Any], int]:

@@ -16,6 +16,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from conformance.adapters.helpers import (  # noqa: F401  (they register their kinds)
+    boxes,
     collating,
     decoding,
     distilling,

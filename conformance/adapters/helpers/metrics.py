@@ -214,26 +214,33 @@ def forecast_errors(measure: Called) -> Iterator[Trouble]:
 def edits(measure: Called) -> Iterator[Trouble]:
     """kitten and sitting are three edits apart; an error rate divides by the length of the truth."""
 
-    def value(true: str, found: str) -> float:
-        pairs: list[tuple[Any, Any]] = [
+    def values(true: str, found: str) -> list[float]:
+        """What it gives for each form in which it can be given two texts."""
+        forms: list[tuple[Any, Any]] = [
             (true, found),
             (list(true), list(found)),
             ([*map(ord, true)], [*map(ord, found)]),
         ]
         if re.search(r"(^|_)wer|word", measure.name):
-            pairs.insert(0, (" ".join(true), " ".join(found)))
-        for one, other in [*pairs, *(([one], [other]) for one, other in pairs)]:
+            forms.insert(0, (" ".join(true), " ".join(found)))
+        if measure.takes_text("true"):
+            forms = forms[:1]
+        given = []
+        for one, other in [*forms, *(([one], [other]) for one, other in forms)]:
             with suppress(Exception):
-                return _number(measure(true=one, found=other))
-        raise OtherKind("it takes no two texts")
+                given.append(_number(measure(true=one, found=other)))
+        if not given:
+            raise OtherKind("it takes no two texts")
+        return given
 
     rate = bool(re.search(r"er(_|$)|error|rate|normali", measure.name + measure.says.split("\n")[0]))
     for true, found, count in (("kitten", "sitting", 3), ("abc", "abc", 0), ("flaw", "lawn", 2), ("aab", "ba", 2)):
-        got = value(true, found)
-        if not _is(got, count, count / len(true) if rate else count, 100 * count / len(true) if rate else count):
+        wanted = (count, count / len(true) if rate else count, 100 * count / len(true) if rate else count)
+        given = values(true, found)
+        if not any(_is(got, *wanted) for got in given):
             yield Trouble(
-                f"{measure.name} of {true!r} and {found!r} is {got:.4g}.",
+                f"{measure.name} of {true!r} and {found!r} is {given[0]:.4g}.",
                 f"{count / len(true):.4g}" if rate else count,
-                f"{got:.4g}",
+                f"{given[0]:.4g}",
             )
             return

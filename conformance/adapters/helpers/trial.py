@@ -69,6 +69,11 @@ class Called:
     def has(self, meaning: str) -> bool:
         return self.arguments.has(meaning)
 
+    def takes_text(self, meaning: str) -> bool:
+        """Whether its author writes that an argument is one text."""
+        parameter = inspect.signature(self.function).parameters.get(self.arguments.parameter_of[meaning])
+        return parameter is not None and parameter.annotation in (str, "str")
+
     @property
     def name(self) -> str:
         return self.arguments.name

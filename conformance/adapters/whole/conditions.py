@@ -6,6 +6,8 @@ The model's own logits, to which its choices are compared, are then those of a f
 from __future__ import annotations
 
 import inspect
+import linecache
+import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import replace
@@ -19,6 +21,13 @@ from conformance.adapters.whole.running import RunningModel
 from conformance.protocol import NotProvided
 
 M = TypeVar("M", bound=RunningModel)
+_DOCUMENTS = re.compile(
+    r"(seg(ment)?|doc(ument)?|seq(uence)?|sample)_?(ids?|idx|index|numbers?)|(segment|document)s", re.I
+)
+_COMPARES = re.compile(
+    r"(seg|doc|seq|sample)\w*[^=!\n]*(None|unsqueeze)[^=!\n]*(==|!=|\.eq\(|\.ne\()[^\n]*(None|unsqueeze)", re.I
+)
+"""A line that compares the document of each word with that of each other."""
 _OF_THE_STEP = ("mask", "cache", "positions", "offset", "labels")
 """Meanings of parameters that follow from where a step stands."""
 
@@ -71,6 +80,32 @@ def with_prefix(subject: M, length: int) -> M:
         raise NotProvided("its forward takes no length of a prefix")
     told = under(subject, {names[0]: torch.full((2,), length)})
     return replace(told, known={})
+
+
+def with_two_documents(subject: M) -> tuple[M, str]:
+    """The subject told that each row holds two documents, the first half and the second, and file:line where its file
+    compares the documents of words. Raises NotProvided where nothing says that documents are kept apart."""
+    names = [one for one in inspect.signature(subject.module.forward).parameters if _DOCUMENTS.fullmatch(one)]
+    file, line = _first_line(subject.module, _COMPARES)
+    if not names or names[0] in subject.calling.fixed or not line:
+        raise NotProvided("its forward takes no numbers of documents that it keeps apart")
+    main = subject.calling.main.meaning
+
+    def made(inputs: Mapping[str, Any]) -> Tensor:
+        rows, length = inputs[main].shape
+        return (torch.arange(length) * 2 // length + 1).expand(rows, length)
+
+    fixed = {**subject.calling.fixed, names[0]: made}
+    return replace(subject, calling=replace(subject.calling, fixed=fixed), known={}), f"{file}:{line}"
+
+
+def _first_line(module: nn.Module, pattern: re.Pattern[str]) -> tuple[str, int]:
+    """The file of a module, and the number of its first line in which a pattern is found; 0 for none."""
+    with suppress(OSError, TypeError):
+        file = inspect.getsourcefile(type(module)) or ""
+        lines = linecache.getlines(file)
+        return file, next((n for n, line in enumerate(lines, 1) if pattern.search(line.partition("#")[0])), 0)
+    return "", 0
 
 
 def _rows_of(value: Tensor, main: str) -> Callable[[Mapping[str, Any]], Tensor]:

@@ -19,7 +19,7 @@ from torch import nn
 from torch.overrides import TorchFunctionMode
 
 from conformance.adapters.torch_subject import to_array
-from conformance.adapters.whole.conditions import under, with_prefix
+from conformance.adapters.whole.conditions import under, with_prefix, with_two_documents
 from conformance.adapters.whole.declared import MEANINGS, TextModel
 from conformance.adapters.whole.feeding import fed_otherwise_at, stepped_otherwise_at
 from conformance.adapters.whole.fillers import Beside
@@ -153,6 +153,11 @@ class DecodingProbes(TextModel, PlaceProbes, PartProbes):
         """The subject told that so many tokens at the start of each row are a prefix. Raises NotProvided where forward
         takes no such number."""
         return with_prefix(self, length)
+
+    def with_two_documents(self) -> tuple[Self, str]:
+        """The subject told that each row holds two documents, and the line that keeps documents apart. Raises
+        NotProvided where forward takes no such numbers."""
+        return with_two_documents(self)
 
     def next_logits(self, prefix: Array, src: Array | None = None) -> Array:
         """(B, V): the model's own logits of the token after a prefix, in one pass without a cache."""

@@ -1,7 +1,8 @@
 """The mixtures of experts of a recorded run: does each expert's answer count, and as much as the router's score says?
 
-A mixture is a call in which several modules of one list run, beside a projection with a column for each of them. How
-much an expert counts for a token is measured: its answers are taken away, and the result is looked at.
+A mixture is a call in which several modules of one list run, beside a projection with a column for each of them; or in
+which each slab of one parameter (experts, in, out) is multiplied. How much an expert counts for a token is measured:
+its answers are taken away, and the result is looked at.
 """
 
 from __future__ import annotations
@@ -17,8 +18,8 @@ from torch import Tensor, nn
 
 from conformance.adapters.whole.class_source import source_of
 from conformance.adapters.whole.findings import Finding, once
-from conformance.adapters.whole.flow import PRODUCTS, projection
-from conformance.adapters.whole.record import Call, Op, Record, Value
+from conformance.adapters.whole.flow import PRODUCTS, moves, operands, projection
+from conformance.adapters.whole.record import Call, Op, Place, Record, Value
 
 _CLOSE = 1e-6
 _SUMS = re.compile(r"(?i)[^.:;#]*\b(sums? (up )?to (one|1)\b|re-?normali[sz]|over the (chosen|selected|top)\b)[^.:;#]*")
@@ -27,33 +28,91 @@ _WRITES = {"index_put", "index_copy", "scatter", "masked_scatter"}
 """Operations by which one answer can be written over another."""
 
 
+@dataclass(frozen=True)
+class Answer:
+    """What one expert gave for some tokens. given: what it was handed, a row for each of them."""
+
+    number: int
+    given: tuple[Value, ...]
+    gave: tuple[Value, ...]
+    caller: Place | None
+
+
 @dataclass(eq=False)
 class Mixture:
-    """call: of the module around. experts: number of the expert -> its calls. scores: projections with a column for
-    each expert, (N, E)."""
+    """call: of the module around. experts: number of the expert -> its answers. scores: projections with a column for
+    each expert, (N, E). by_slabs: the experts are slabs of one parameter."""
 
     call: Call
-    experts: dict[int, list[Call]]
+    experts: dict[int, list[Answer]]
     scores: list[Value]
+    by_slabs: bool = False
 
 
 def mixtures(record: Record) -> list[Mixture]:
     """Every mixture of experts of the run, in order."""
-    found = []
+    found = [*_of_lists(record), *_of_slabs(record)]
+    return sorted(found, key=lambda mixture: mixture.call.number)
+
+
+def _of_lists(record: Record) -> Iterator[Mixture]:
     for module in record.module.modules():
         if not isinstance(module, nn.ModuleList) or len(module) < 2 or len({type(one) for one in module}) > 1:
             continue
         numbers = {id(one): number for number, one in enumerate(module)}
-        calls: dict[int, dict[int, list[Call]]] = {}
+        calls: dict[int, dict[int, list[Answer]]] = {}
         for call in record.calls:
             if id(call.module) in numbers and call.parent >= 0:
-                calls.setdefault(call.parent, {}).setdefault(numbers[id(call.module)], []).append(call)
+                answer = Answer(call.number, tuple(call.given), tuple(call.gave), call.caller)
+                calls.setdefault(call.parent, {}).setdefault(numbers[id(call.module)], []).append(answer)
         for parent, experts in calls.items():
             around = record.calls[parent]
             scores = _scores(record, around, len(module))
             if scores and around.gave:
-                found.append(Mixture(around, experts, scores))
-    return found
+                yield Mixture(around, experts, scores)
+
+
+def _of_slabs(record: Record) -> Iterator[Mixture]:
+    """Those whose experts are slabs of parameters (E, in, out): the last product with a slab that is as wide as the
+    result is what the expert gives."""
+    parameters = [value for value in record.values if value.kind == "parameter" and len(value.shape) == 3]
+    found: dict[tuple[int, int], dict[int, list[Op]]] = {}
+    for parameter in parameters:
+        for number, slab in _slabs(record, parameter):
+            for product in _products_with(record, slab):
+                for call in record.around(record.call_of(product)):
+                    if call.gave and call.gave[0].shape[-1:] == product.outputs[0].shape[-1:]:
+                        key = (call.number, parameter.shape[0])
+                        found.setdefault(key, {}).setdefault(number, []).append(product)
+    routed: set[Op] = set()
+    for (at, count), products in sorted(found.items(), reverse=True):
+        call = record.calls[at]
+        scores = _scores(record, call, count)
+        last = {number: max(ops, key=lambda op: op.number) for number, ops in products.items()}
+        if scores and not routed & {*last.values()}:
+            routed |= {*last.values()}
+            answers = {
+                number: [Answer(op.number, operands(op)[:1], op.outputs, op.place)] for number, op in last.items()
+            }
+            yield Mixture(call, answers, scores, by_slabs=True)
+
+
+def _slabs(record: Record, parameter: Value) -> Iterator[tuple[int, Value]]:
+    """Each matrix that is taken out of a parameter (E, in, out), and its number."""
+    for op in record.consumers(parameter):
+        if op.name == "select" and op.args[1] == 0:
+            yield int(op.args[2]) % parameter.shape[0], op.outputs[0]
+        elif op.name == "unbind" and (op.args[1:] or (0,))[0] == 0:
+            yield from enumerate(op.outputs)
+
+
+def _products_with(record: Record, value: Value) -> Iterator[Op]:
+    """The products whose second factor is a matrix, turned as it may be."""
+    for op in record.consumers(value):
+        if op.name in PRODUCTS and operands(op)[1] is value:
+            yield op
+        elif moves(op):
+            yield from _products_with(record, op.outputs[0])
 
 
 def _scores(record: Record, call: Call, count: int) -> list[Value]:
@@ -74,7 +133,8 @@ def expert_findings(record: Record) -> list[Finding]:
 def _judged(record: Record, mixture: Mixture) -> Iterator[Finding]:
     result = mixture.call.gave[0]
     weights = _weights(record, mixture, result) if len(mixture.experts) > 1 else None
-    if weights is None or _tokens_are_chosen(record, mixture, len(weights)):
+    before = weights is not None and mixture.by_slabs and bool(((weights == 0) | ((weights - 1).abs() < _CLOSE)).all())
+    if weights is None or before or _tokens_are_chosen(record, mixture, len(weights)):
         return
     fitting = [value for value in mixture.scores if value.data.numel() == weights.numel()]
     found = [(value, value.data.double().reshape(weights.shape)) for value in fitting]

@@ -101,11 +101,12 @@ class PointedImplementation:
                 self.running = in_place(found, str(reasons[0]))
         if self.running is None and self.parts is None:  # it ran as a model, and is nothing else
             self.running = self.whole = ran
+        in_parts = made if self.running is None and made and role is None and reads_words(made) else None
         self.beside: HelpersImplementation | None = None
-        if self.whole is not None and role is None:
-            module = self.whole.twin().module
-            beside: list[Callable[..., Any]] = [*functions_beside(found), *methods_of(module)]
-            beside += [*training_methods_of(module), *criteria_beside(found), *classes_beside(found)]
+        shown = self.whole.twin().module if self.whole else in_parts.fresh().eval() if in_parts else None
+        if shown is not None and role is None:
+            beside: list[Callable[..., Any]] = [*functions_beside(found), *methods_of(shown)]
+            beside += [*training_methods_of(shown), *criteria_beside(found), *classes_beside(found)]
             self.beside = HelpersImplementation(beside, self.name, self.whole)
         self.reference = reference[1].text or reference[1].name if reference else ""
         self.difference = self._difference_from(*reference, role or "", stated) if reference else None
@@ -118,7 +119,7 @@ class PointedImplementation:
             )
         if self.whole is not None and (one := next((f for f in self.whole.facts if f.subject == ONE_SIDE), None)):
             self.untested.append(f"of {self.name} only {one.value} was run: {one.evidence}")
-        if self.running is None and made is not None and role is None and reads_words(made):
+        if in_parts:
             why = str(reasons[0]).removeprefix("UNRESOLVED: ")
             self.untested.append(f"only parts of {self.name} were tested, and not how they work together: {why}")
         if self.whole is None:

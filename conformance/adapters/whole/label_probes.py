@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import inspect
 import re
+import sys
 from contextlib import suppress
 
 import torch
 
 from conformance.adapters.torch_subject import to_array
 from conformance.adapters.whole.losses import LossProbes
+from conformance.adapters.whole.used_functions import text_of
 from conformance.protocol import Array, NotProvided
 
 _SHIFTS = re.compile(
@@ -22,6 +25,10 @@ _SHIFTED = re.compile(
     r"(already|pre)[- ]?shifted|shifted by the (loader|caller|data)|aligned (from|by)"
     r"|(labels|targets)\W{1,3}\w* ?next tokens?|next tokens? (of|for|at) (every|each) position",
     re.I,
+)
+_MAKES_BATCHES = re.compile(r"collat|batch|prepare", re.I)
+_ARE_THE_INPUTS = re.compile(
+    r"""\blabels["']?\]?\s*[=:]\s*(\w+\[["'])?(input_ids|ids|tokens)(["']\])?\.(clone\(|masked_fill\()"""
 )
 
 
@@ -44,9 +51,11 @@ class LabelProbes(LossProbes):
 
     def says_shift(self) -> int | None:
         """By how many places the model itself shifts labels, as its author says: 1 where they are the inputs, 0 where
-        the caller has shifted them; None where the text says neither, or both."""
+        the caller has shifted them; None where the text says neither, or both. A function beside it that makes batches
+        says so, too."""
         text = " ".join(" ".join(source.split()) for cls, source, _, _ in self.sources() if cls is type(self.module))
         inside, before = bool(_SHIFTS.search(text)), bool(_SHIFTED.search(text))
+        inside = inside or _makes_labels_of_inputs(type(self.module).__module__)
         return None if inside == before else int(inside)
 
     def taught(self, inputs: dict[str, Array]) -> Array:
@@ -62,3 +71,10 @@ class LabelProbes(LossProbes):
         lowest, token = gradient.min(-1)
         silent = lowest > -1e-3 * gradient.abs().max()
         return to_array(torch.where(silent, -1, token))
+
+
+def _makes_labels_of_inputs(file: str) -> bool:
+    """Whether a function of a module that makes batches takes the inputs as labels, and moves none."""
+    functions = [one for one in vars(sys.modules.get(file, object())).values() if inspect.isfunction(one)]
+    own = [text_of(one) for one in functions if one.__module__ == file and _MAKES_BATCHES.search(one.__name__)]
+    return any(_ARE_THE_INPUTS.search(text) and not re.search(r"\b1\s*:|roll|shift", text) for text in own)

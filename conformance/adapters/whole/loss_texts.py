@@ -42,9 +42,11 @@ class Texts:
         wider: int,
         marked: bool = False,
         also: Collection[str] = (),
+        tags: str = "",
     ) -> None:
-        """also: names of parameters with a default that are given, too."""
-        self.also = also
+        """also: names of parameters with a default that are given, too. tags: which labels are a class for each
+        position, "all" or the "first"; the others are one for each text."""
+        self.also, self.tags, self.tagged = also, tags, 0
         self.subject, self.padded, self.flat, self.wider, self.marked = subject, padded, flat, wider, marked
         self.marks: list[str] = []
         self.texts: dict[str, Tensor] = {}
@@ -69,7 +71,8 @@ class Texts:
         given: dict[str, Any] = {}
         of_forward = function.__name__ == "forward"
         known = {labels_of(self.subject), switch_of(self.subject)} if of_forward else set()
-        known |= set() if lean else {one.parameter for one in self.subject.calling.inputs}
+        calling = self.subject.calling
+        known |= set() if lean else {one.parameter for one in calling.inputs} | calling.fixed.keys()
         known |= {*self.also}
         known |= {p.name for p in parameters if self.marked and meaning_of(p.name) in ("mask", "lengths")}
         for parameter in parameters:
@@ -118,6 +121,10 @@ class Texts:
         of_rows = not subject.positions and calling.outputs and (said == "labels" or re.fullmatch(r"y|targets?", lower))
         if of_rows or re.match(r"(nsp|cls|sent\w*|next_sent\w*|class)_?(labels?|targets?)", lower):
             return torch.arange(ROWS) % min(calling.outputs if of_rows else 2, 2)
+        if self.tags and not own and (said == "labels" or re.search(r"(^|_)(labels?|targets?|tags?)$|^y$", lower)):
+            self.tagged += 1
+            of_places = self.tags == "all" or self.tagged == 1
+            return torch.arange(ROWS * TEXT).view(ROWS, TEXT) % 2 if of_places else torch.arange(ROWS) % 2
         if calling.packed and not calling.in_order and said != "labels":
             text = self._text(name, TEXT)
             packed = calling.arguments(subject.tensors({calling.main.meaning: text.numpy()}))

@@ -215,16 +215,23 @@ class LossProbes(PadProbes):
 
 def _runs(subject: PadProbes, padded: bool, wider: int, marked: bool) -> Iterator[LossRun]:
     for name, function, method in loss_candidates(subject):
-        for flat, lean in ((False, True), (True, True), (False, False)):
-            texts = Texts(subject, padded, flat, wider, marked)
+        for flat, lean, tags in _forms(subject):
+            texts = Texts(subject, padded, flat, wider, marked, tags=tags)
             try:
                 given = texts.arguments(function, lean)
                 yield _run(subject, name, partial_of(function, subject.module, method), given, texts)
                 break
-            except NotProvided:
-                break
-            except Exception:
+            except Exception:  # its labels have another form, or it takes what nothing here shows
                 continue
+
+
+def _forms(subject: PadProbes) -> Iterator[tuple[bool, bool, str]]:
+    """Whether labels are flat, whether what has a default is left out, and which labels are tags: those of a model that
+    answers each position with one of a few classes, all of them or the first alone."""
+    yield from ((False, True, ""), (True, True, ""), (False, False, ""))
+    calling, writes = subject.calling, subject.kind in ("language_model", "sequence_to_sequence")
+    if not writes and calling.layout == "(B, T, V)" and 0 < calling.outputs < calling.main.vocab:
+        yield from ((False, True, "all"), (False, True, "first"))
 
 
 def loss_candidates(subject: PadProbes) -> Iterator[tuple[str, Callable[..., Any], bool]]:
@@ -280,7 +287,10 @@ def _run(subject: PadProbes, name: str, call: Callable[..., Any], given: dict[st
     seen = [*_with_gradients(value, criteria.seen), *written]
     place = next((c.place for c in seen), "") or subject.line_of(rf"def {name}\b")
     lessons = [
-        lesson for at, c in enumerate(seen) if c.of_classes for lesson in _lessons(at, c, texts, answers, lookups)
+        lesson
+        for at, c in enumerate(seen)
+        if c.of_classes and not texts.tags
+        for lesson in _lessons(at, c, texts, answers, lookups)
     ]
     alone = given.keys() <= texts.texts.keys()
     return LossRun(

@@ -263,6 +263,48 @@ def greedy_ctc(log_probs, lengths, blank=0):
     return texts
 
 
+def ctc_beam_search(log_probs, beam=8, blank=0):
+    """(T, V) to the likeliest text; of each prefix what ends in a blank, and what does not."""
+    beams: dict[tuple[int, ...], tuple[float, float]] = {(): (1.0, 0.0)}
+    for frame in log_probs.exp().tolist():
+        grown: dict[tuple[int, ...], tuple[float, float]] = {}
+        for text, (in_blank, in_letter) in beams.items():
+            for word, p in enumerate(frame):
+                whole = (in_blank + in_letter) * p
+                if word == blank:
+                    add(grown, text, whole, 0.0)
+                elif text[-1:] == (word,):
+                    add(grown, text, 0.0, in_letter * p)
+                    add(grown, (*text, word), 0.0, in_blank * p)
+                else:
+                    add(grown, (*text, word), 0.0, whole)
+        beams = dict(sorted(grown.items(), key=lambda one: -sum(one[1]))[:beam])
+    best, _ = max(beams.items(), key=lambda one: sum(one[1]))
+    return list(best)
+
+
+def add(grown, text, in_blank, in_letter):
+    before = grown.get(text, (0.0, 0.0))
+    grown[text] = (before[0] + in_blank, before[1] + in_letter)
+
+
+def box_cxcywh_to_xyxy(x):
+    """Boxes by their centres and sizes to their corners."""
+    centre, size = x.split(2, -1)
+    return torch.cat([centre - 0.5 * size, centre + 0.5 * size], -1)
+
+
+def generalized_box_iou(boxes1, boxes2):
+    """(N, 4) and (M, 4) in corners to (N, M)."""
+    low, high = torch.max(boxes1[:, None, :2], boxes2[:, :2]), torch.min(boxes1[:, None, 2:], boxes2[:, 2:])
+    shared = (high - low).clamp(min=0).prod(-1)
+    sizes = [(boxes[:, 2:] - boxes[:, :2]).prod(-1) for boxes in (boxes1, boxes2)]
+    union = sizes[0][:, None] + sizes[1] - shared
+    low, high = torch.min(boxes1[:, None, :2], boxes2[:, :2]), torch.max(boxes1[:, None, 2:], boxes2[:, 2:])
+    hull = (high - low).prod(-1)
+    return shared / union - (hull - union) / hull
+
+
 def fim_permute(text, rng):
     """Prefix, suffix and middle of a text (a list of words), each behind its mark."""
     first, last = sorted(rng.sample(range(len(text) + 1), 2))

@@ -1,4 +1,6 @@
-"""A prefix language model: the first words of a row see each other, those behind them are written one by one."""
+"""A prefix language model: the first words of a row see each other, those behind them are written one by one.
+
+A row may hold several documents."""
 
 import math
 
@@ -37,13 +39,16 @@ class PrefixLM(nn.Module):
         self.blocks = nn.ModuleList(Block(d_model, n_heads, d_ff) for _ in range(n_layers))
         self.norm, self.head = nn.LayerNorm(d_model), nn.Linear(d_model, vocab_size)
 
-    def forward(self, ids, prefix_len=None):
-        """Logits (B, T, V). prefix_len (B): so many words at the start see each other; causal without it."""
+    def forward(self, ids, prefix_len=None, document_ids=None):
+        """Logits (B, T, V). prefix_len (B): so many words at the start see each other; causal without it. document_ids
+        (B, T): a word sees those of its own document only."""
         places = torch.arange(ids.shape[1])
         visible = places[None, :] <= places[:, None]
         if prefix_len is not None:
             visible = visible | (places[None, None, :] < prefix_len[:, None, None])
             visible = visible.unsqueeze(1)
+        if document_ids is not None:
+            visible = visible & (document_ids[:, None, :, None] == document_ids[:, None, None, :])
         x = self.tokens(ids) + self.positions(places)
         for block in self.blocks:
             x = block(x, visible)

@@ -62,6 +62,63 @@ def test_a_discount_is_tried_beside_none(functions):
 
 
 CORRECT = {
+    "overlaps of partners, of corners of a larger box, and as a loss": """
+        def bbox_iou(box1, box2, eps=1e-7):
+            a, b = xywh2xyxy(box1), xywh2xyxy(box2)
+            low, high = torch.maximum(a[:, :2], b[:, :2]), torch.minimum(a[:, 2:], b[:, 2:])
+            shared = (high - low).clamp(0).prod(-1)
+            return shared / (box1[:, 2:].prod(-1) + box2[:, 2:].prod(-1) - shared + eps)
+
+        def box_iou(boxes1, boxes2):
+            size1, size2 = ((b[:, 2] - b[:, 0]) * (b[:, 3] - b[:, 1]) for b in (boxes1, boxes2))
+            side = torch.min(boxes1[:, None, 2:], boxes2[:, 2:]) - torch.max(boxes1[:, None, :2], boxes2[:, :2])
+            side = side.clamp(0)
+            shared = side[..., 0] * side[..., 1]
+            union = size1[:, None] + size2 - shared
+            return shared / union, union
+
+        def iou_loss(pred_boxes, target_boxes):
+            return (1 - box_iou(pred_boxes, target_boxes)[0].diagonal()).mean()
+
+        def xywh2xyxy(x):
+            y = x.clone()
+            y[..., :2] = x[..., :2] - x[..., 2:] / 2
+            y[..., 2:] = x[..., :2] + x[..., 2:] / 2
+            return y
+
+        def xywh_to_xyxy(boxes):
+            return torch.cat([boxes[:, :2], boxes[:, :2] + boxes[:, 2:]], 1)
+        """,
+    "beams of CTC with their scores": """
+        def beam_search(probs, beam_width, blank=0):
+            beams = [((), 1.0, 0.0)]
+            for frame in probs:
+                new = {}
+                for text, b, l in beams:
+                    for v in range(len(frame)):
+                        p = float(frame[v])
+                        key = text if v == blank or text[-1:] == (v,) else text + (v,)
+                        x, y = new.get(key, (0.0, 0.0))
+                        if v == blank:
+                            new[key] = (x + (b + l) * p, y)
+                        elif text[-1:] == (v,):
+                            new[key] = (x, y + l * p)
+                            x, y = new.get(text + (v,), (0.0, 0.0))
+                            new[text + (v,)] = (x, y + b * p)
+                        else:
+                            new[key] = (x, y + (b + l) * p)
+                beams = sorted(((t, b, l) for t, (b, l) in new.items()), key=lambda t: -t[1] - t[2])[:beam_width]
+            return [(list(t), b + l) for t, b, l in beams]
+        """,
+    "words in a list": """
+        def word_error_rate(reference: list[str], hypothesis: list[str]) -> float:
+            row = list(range(len(hypothesis) + 1))
+            for i, r in enumerate(reference, 1):
+                before, row[0] = row[0], i
+                for j, h in enumerate(hypothesis, 1):
+                    before, row[j] = row[j], min(row[j] + 1, row[j - 1] + 1, before + (r != h))
+            return row[-1] / len(reference)
+        """,
     "shares of answers that are each true or not": """
         def soft_loss(logits, scores):
             return F.binary_cross_entropy_with_logits(logits, scores, reduction="none").sum(1).mean()

@@ -124,3 +124,40 @@ def test_a_loss_that_is_written_out_tells_which_word_it_teaches(made):
     assert verdicts(made, WRITTEN.format(value=f"-{GOLD}.mean()"))[NEXT] == "PASS"
     unshifted = GOLD.replace("ids[:, 1:, None]", "ids[:, :-1, None]")
     assert verdicts(made, WRITTEN.format(value=f"-{unshifted}.mean()"))[NEXT] == "FAIL"
+
+
+TAGS = '''
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+class Tagger(nn.Module):
+    """Names the part of speech of each word, and what the sentence asks for."""
+    def __init__(self, n_words=31, n_tags=4, n_topics=3):
+        super().__init__()
+        self.words, self.places = nn.Embedding(n_words, 8), nn.Embedding(16, 8)
+        self.block = nn.TransformerEncoderLayer(8, 2, 16, 0.0, batch_first=True)
+        self.tags, self.topic = nn.Linear(8, n_tags), nn.Linear(8, n_topics)
+    def forward(self, tokens, labels=None):
+        h = self.block(self.words(tokens) + self.places(torch.arange(tokens.shape[1])))
+        tags = self.tags(h)
+        loss = None if labels is None else F.cross_entropy(tags.flatten(0, 1), labels.flatten())
+        return {"tags": tags, "topic": self.topic(h.mean(1)), "loss": loss}
+    def joint_loss(self, tokens, tag_labels, topic_labels):
+        out = self(tokens)
+        return F.cross_entropy(out["tags"].mT, tag_labels) + F.cross_entropy(out["topic"], topic_labels)
+'''
+
+
+@pytest.mark.parametrize(
+    ("right", "wrong", "verdict"),
+    [
+        ("", "", "PASS"),
+        ('(out["topic"],', '(out["topic"].softmax(-1),', "FAIL"),
+        ("(tags.f", "(tags.softmax(-1).f", "FAIL"),
+    ],
+)
+def test_losses_of_tags_and_of_whole_sentences_are_run(right, wrong, verdict, made):
+    model = whole_model(made("Tagger", TAGS.replace(right, wrong)))
+    assert [run.name for run in model.loss_runs()] == ["forward", "joint_loss"]
+    assert run_check(CHECKS[FITS], Whole(model), "quick").verdict.name == verdict

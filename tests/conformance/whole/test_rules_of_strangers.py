@@ -103,6 +103,36 @@ class TaggerWithPlacesOfQueries(Tagger):
     attention = OfTheQuery
 
 
+class Among(nn.Module):
+    """Attention of learnt queries, which begin as zeros, among each other, and then to the words: as in DETR."""
+
+    begins = staticmethod(torch.zeros_like)
+
+    def __init__(self, n_words=VOCAB, n_tags=5):
+        super().__init__()
+        self.words, self.asking = nn.Embedding(n_words, WIDTH), nn.Parameter(torch.randn(3, WIDTH))
+        self.q, self.k, self.v, self.own_k = (nn.Linear(WIDTH, WIDTH) for _ in range(4))
+        self.tags = nn.Linear(WIDTH, n_tags)
+
+    def attend(self, q, k, v):
+        return (q @ k.transpose(-1, -2) / math.sqrt(WIDTH)).softmax(-1) @ v
+
+    def forward(self, ids):
+        words, asking = self.words(ids), self.asking.expand(len(ids), -1, -1)
+        x = self.begins(asking)
+        x = x + self.attend(self.q(x + asking), self.own_k(x + asking), self.v(x))
+        return self.tags((x + self.attend(x + asking, self.k(words), words)).mean(1))
+
+
+class AmongWithASpareKey(Among):
+    """Beside the scores, others are computed and thrown away."""
+
+    def attend(self, q, k, v):
+        if len(k[0]) > len(q[0]):
+            super().attend(q, self.own_k(k), v)
+        return super().attend(q, k, v) if len(k[0]) > len(q[0]) else v
+
+
 GRADIENT = "model-every-parameter-gets-a-gradient"
 
 
@@ -116,6 +146,14 @@ def test_what_is_unused_or_a_table_of_places_still_fails(cls, name):
     found = result(cls, GRADIENT)
     assert found.verdict is Verdict.FAIL
     assert found.got == f"none for mixers.0.{name}, mixers.1.{name}"
+
+
+def test_learnt_queries_that_begin_as_zeros_learn_nothing_among_each_other():
+    assert result(Among, GRADIENT).verdict is Verdict.PASS
+
+
+def test_scores_that_are_thrown_away_still_fail():
+    assert "own_k.weight" in result(AmongWithASpareKey, GRADIENT).got
 
 
 # --- a stream that begins at a parameter

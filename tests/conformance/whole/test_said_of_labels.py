@@ -10,7 +10,13 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+from wholes import Whole  # noqa: E402
+
+import conformance.checks  # noqa: E402, F401
 from conformance.adapters.whole.label_probes import LabelProbes  # noqa: E402
+from conformance.adapters.whole.model import whole_model  # noqa: E402
+from conformance.check import CHECKS  # noqa: E402
+from conformance.runner import run_check  # noqa: E402
 
 
 @pytest.fixture
@@ -42,3 +48,47 @@ def says() -> Callable[[str], Any]:
 )
 def test_who_shifts_labels_is_read_of_the_text(says: Callable[[str], Any], text: str, shift: int | None) -> None:
     assert says(text) == shift
+
+
+CAPTIONS = """
+class Captioner(nn.Module):
+    def __init__(self, vocab_size=40):
+        super().__init__()
+        self.see = nn.Conv2d(3, 8, 4, 4)
+        self.words = nn.Embedding(vocab_size, 8)
+        self.block = nn.TransformerDecoderLayer(8, 2, 16, 0.0, batch_first=True)
+        self.head = nn.Linear(8, vocab_size)
+
+    def forward(self, pixel_values=None, input_ids=None, labels=None):
+        seen = self.see(pixel_values).flatten(2).transpose(1, 2)
+        future = torch.ones(input_ids.shape[1], input_ids.shape[1]).triu(1).bool()
+        logits = self.head(self.block(self.words(input_ids), seen, future))
+        loss = None if labels is None else F.cross_entropy(logits[:, :-1].flatten(0, 1), labels[:, 1:].flatten())
+        return {"logits": logits, "loss": loss}
+
+    def generate(self, pixel_values, ids):
+        return ids
+
+def collate(rows):
+    input_ids = torch.stack(rows)
+    return {"input_ids": input_ids, "labels": input_ids.clone()}
+"""
+TAUGHT = "language-model-loss-teaches-the-next-token"
+
+
+@pytest.mark.parametrize(
+    ("right", "wrong", "verdict"),
+    [
+        ("", "", "PASS"),
+        ("logits[:, :-1].flatten(0, 1), labels[:, 1:]", "logits.flatten(0, 1), labels", "FAIL"),
+        ("input_ids.clone()", "input_ids.clone().roll(-1, 1)", "PASS"),
+    ],
+)
+def test_a_function_that_makes_batches_says_who_shifts(made: Any, right: str, wrong: str, verdict: str) -> None:
+    model = whole_model(made("Captioner", "import torch.nn.functional as F\n" + CAPTIONS.replace(right, wrong)))
+    assert run_check(CHECKS[TAUGHT], Whole(model), "quick").verdict.name == verdict
+
+
+def test_the_loss_of_a_forward_whose_inputs_may_all_be_left_out_is_run(made: Any) -> None:
+    model = whole_model(made("Captioner", "import torch.nn.functional as F\n" + CAPTIONS))
+    assert [run.name for run in model.loss_runs()] == ["forward"]
