@@ -4,7 +4,7 @@ import pytest
 
 pytest.importorskip("torch")
 
-from conformance.adapters import resolve  # noqa: E402
+from conformance.adapters import resolve
 
 FORECASTER = '''
 import torch
