@@ -86,15 +86,17 @@ Form = Callable[[Tensor, Tensor], float]
 
 def _forms(loss: Called, chosen: Tensor, experts: int) -> list[Form]:
     """The forms of probabilities and choices in which it gives a number: with an axis for several choices of a token or
-    without, in one sequence or more."""
+    without, in one sequence or more, or in a list with a tensor for each layer."""
 
-    def form(one_hot: bool, several: bool, batched: bool) -> Form:
+    def form(one_hot: bool, several: bool, batched: bool, listed: bool) -> Form:
         def value(probs: Tensor, chosen: Tensor) -> float:
             choice = torch.nn.functional.one_hot(chosen, experts).to(probs.dtype) if one_hot else chosen
             choice = choice[:, None] if several else choice
             if batched:
                 probs, choice = probs[None], choice[None]
-            made = tensor(loss(probs=probs, logits=probs.log(), chosen=choice, experts=experts, k=1))
+            of_layer = {"probs": probs, "logits": probs.log(), "chosen": choice}
+            given = {name: [one] for name, one in of_layer.items()} if listed else of_layer
+            made = tensor(loss(**given, experts=experts, k=1))
             if made.numel() != 1 or not bool(made.isfinite()):
                 raise OtherKind("it gives no loss")
             return float(made)
@@ -105,11 +107,12 @@ def _forms(loss: Called, chosen: Tensor, experts: int) -> list[Form]:
     one_hot = bool(re.search(r"mask|one_?hot|dispatch", name))
     probs = torch.full((len(chosen), experts), 1 / experts)
     found: list[Form] = []
-    for batched in (False, True):
+    for batched, listed in ((False, False), (True, False), (False, True)):
         for several in (False, True):
             with suppress(Exception):
-                form(one_hot, several, batched)(probs, chosen)
-                found.append(form(one_hot, several, batched))
+                one = form(one_hot, several, batched, listed)
+                one(probs, chosen)
+                found.append(one)
         if found:
             break
     return found
@@ -119,7 +122,10 @@ def _forms(loss: Called, chosen: Tensor, experts: int) -> list[Form]:
 def z_loss(loss: Called) -> Iterator[Trouble]:
     """The mean over the tokens of the squared logarithm of the sum of exponentials."""
     logits = noise(6, 4)
-    made = tensor(loss(logits=logits))
+    try:
+        made = tensor(loss(logits=logits))
+    except Exception:
+        made = tensor(loss(logits=[logits]))  # of each layer
     if made.numel() != 1:
         raise OtherKind("it gives no loss")
     rows = logits.logsumexp(-1).square()

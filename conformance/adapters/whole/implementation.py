@@ -47,7 +47,7 @@ class PointedImplementation:
 
     stated: what the user says of it. reference: a second one to compare it with, and its specification; `difference`
     is the first module whose output differs. Raises Unresolved, in one sentence, when neither a whole model nor a
-    component can be run, and StatedError when what is stated cannot be so.
+    component nor a function beside it can be run, and StatedError when what is stated cannot be so.
     """
 
     def __init__(
@@ -110,7 +110,7 @@ class PointedImplementation:
             self.beside = HelpersImplementation(beside, self.name, self.whole)
         self.reference = reference[1].text or reference[1].name if reference else ""
         self.difference = self._difference_from(*reference, role or "", stated) if reference else None
-        if self.running is None and self.parts is None:
+        if self.running is None and self.parts is None and not (self.beside and self.beside.roles):
             asked_for_a_part = role is not None and role not in WHOLE_MODELS
             raise reasons[-1 if asked_for_a_part else 0]  # what comes later follows from the first
         if self.whole is not None and not self.whole.kind:
@@ -121,8 +121,9 @@ class PointedImplementation:
             self.untested.append(f"of {self.name} only {one.value} was run: {one.evidence}")
         if in_parts:
             why = str(reasons[0]).removeprefix("UNRESOLVED: ")
-            self.untested.append(f"only parts of {self.name} were tested, and not how they work together: {why}")
-        if self.whole is None:
+            tested = "parts of" if self.parts is not None else "functions beside"
+            self.untested.append(f"only {tested} {self.name} were tested, and not how they work together: {why}")
+        if self.whole is None and (self.running or self.parts):
             self.untested += self._untested_part()
 
     def _difference_from(self, found: Any, spec: Specification, role: str, stated: Stated) -> Difference | None:

@@ -55,6 +55,31 @@ def test_a_mended_function_names_its_line_and_the_edit(functions):
     assert wrong.place.endswith(":8")
 
 
+LAYERS = """
+def router_z_loss(router_logits):
+    return torch.cat(router_logits).logsumexp(-1).pow(2).mean()
+
+def load_balancing_loss(router_logits, num_experts, top_k):
+    probs = torch.cat(router_logits).softmax(-1)
+    chosen = F.one_hot(probs.topk(top_k, -1).indices, num_experts).sum(1)
+    return num_experts * (chosen.to(probs.dtype).mean(0) * probs.mean(0)).sum()
+"""
+
+
+@pytest.mark.parametrize(
+    ("right", "wrong", "broken"),
+    [
+        ("", "", []),
+        ("logsumexp(-1)", "logsumexp(0)", ["z-losses-are-squared-log-sums"]),
+        ("router_logits).softmax(-1)", "router_logits).softmax(0)", ["balance-losses-grow-with-imbalance"]),
+    ],
+)
+def test_routers_of_several_layers_are_given_as_a_list(functions, right, wrong, broken):
+    found = examine(functions(LAYERS.replace(right, wrong)))
+    assert sorted(found.tested) == ["balance-losses-grow-with-imbalance", "z-losses-are-squared-log-sums"]
+    assert [one.claim for one in found.wrong] == broken
+
+
 def test_a_discount_is_tried_beside_none(functions):
     found = examine(functions("def returns_to_go(rewards, gamma):\n    return rewards.flip(0).cumsum(0).flip(0)"))
     (wrong,) = found.wrong
