@@ -34,6 +34,7 @@ from transformer.models.llama import Llama
 from transformer.models.marian import Marian
 from transformer.models.mistral import Mistral
 from transformer.models.mixtral import Mixtral
+from transformer.models.modernbert import ModernBert
 from transformer.models.mt5 import MT5
 from transformer.models.opt import OPT
 from transformer.models.phi import Phi
@@ -49,7 +50,7 @@ FAMILIES: dict[str, type[Any]] = {
     family.config_class.model_type: family
     for family in (
         GPT2, OPT, GPTNeoX, Phi, Llama, Mistral, Mixtral, Qwen2, Qwen3, Phi3, Gemma, Gemma2, DeepseekV2,
-        Bert, Roberta, DistilBert, T5, MT5, Bart, Marian, ViT,
+        Bert, Roberta, DistilBert, ModernBert, T5, MT5, Bart, Marian, ViT,
     )
 }  # fmt: skip
 STRIP = 32  # columns that are copied at a time

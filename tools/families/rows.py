@@ -76,8 +76,12 @@ _BART = {
     "decoder_attention_heads": 3, "encoder_ffn_dim": 14, "decoder_ffn_dim": 10, "max_position_embeddings": 24,
     "pad_token_id": 1, "decoder_start_token_id": 2, "forced_eos_token_id": None,
 }  # fmt: skip
+_MODERNBERT = {
+    "vocab_size": 61, "hidden_size": 12, "num_hidden_layers": 2, "num_attention_heads": 3, "intermediate_size": 14,
+    "max_position_embeddings": 24, "local_attention": 16, "norm_bias": True, "pad_token_id": 0,
+}  # fmt: skip
 _LABELS = {"id2label": {"0": "none", "1": "some", "2": "all"}}
-_ENCODERS = (("Bert", _BERT), ("Roberta", _BERT), ("DistilBert", _DISTILBERT))
+_ENCODERS = (("Bert", _BERT), ("Roberta", _BERT), ("DistilBert", _DISTILBERT), ("ModernBert", _MODERNBERT))
 
 ROWS = (
     Row("GPT2LMHeadModel", "language_model",

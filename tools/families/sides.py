@@ -22,7 +22,7 @@ from conformance.adapters.whole.making import Made
 from conformance.adapters.whole.masking import Mask, real_tokens
 from conformance.adapters.whole.model import WholeModel, in_double, moved
 from conformance.adapters.whole.of_minigrad import OnTorch, on_torch
-from conformance.adapters.whole.sizes import Sizing
+from conformance.adapters.whole.sizes import Sized, Sizing
 from conformance.protocol import NotProvided
 from tools.families.ours import OfImages, OfPairs, OfText, Taught
 from tools.families.rows import Row
@@ -95,7 +95,8 @@ def theirs(row: Row, weights: Side, folder: Path, library: ModuleType) -> Side:
 
 def _family(row: Row, settings: Mapping[str, Any]) -> mg.nn.Module:
     mg.manual_seed(torch.initial_seed())
-    config = row.family.config_class.from_dict(settings)
+    plain = {name: int(value) if isinstance(value, Sized) else value for name, value in settings.items()}
+    config = row.family.config_class.from_dict(plain)
     model: mg.nn.Module = row.family(config, **row.family.architectures[row.architecture])
     if not row.has_loss:
         return model

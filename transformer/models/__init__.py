@@ -14,6 +14,7 @@ from transformer.models.llama import Llama, LlamaConfig
 from transformer.models.marian import Marian, MarianConfig
 from transformer.models.mistral import Mistral, MistralConfig
 from transformer.models.mixtral import Mixtral, MixtralConfig
+from transformer.models.modernbert import ModernBert, ModernBertConfig
 from transformer.models.mt5 import MT5, MT5Config
 from transformer.models.opt import OPT, OPTConfig
 from transformer.models.phi import Phi, PhiConfig
@@ -57,6 +58,8 @@ __all__ = [
     "MistralConfig",
     "Mixtral",
     "MixtralConfig",
+    "ModernBert",
+    "ModernBertConfig",
     "OPTConfig",
     "Phi",
     "Phi3",
