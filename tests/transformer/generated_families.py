@@ -36,7 +36,7 @@ _ROPE = st.one_of(
 # A field's values, by the first pattern that its name fits; None in a set of values is "absent".
 FIELDS = [
     (r"vocab_size|decoder_vocab_size", st.just(VOCAB)),
-    (r"n_positions|max_position_embeddings", st.integers(24, 40)),
+    (r"n_positions|max_position_embeddings|max_target_positions", st.integers(24, 40)),
     (r"sliding_window|local_attention", st.integers(1, 12)),
     (r"max_window_layers|(\w*_)?layers?|n_layer|num_hidden_layers", _LAYERS),
     (r"n_embd|d_model|hidden_size|dim|word_embed_proj_dim", _WIDTHS),
@@ -72,7 +72,8 @@ FIELDS = [
     (r"classifier_pooling", st.sampled_from(["cls", "mean"])),
     (r"image_size", st.integers(8, 12)),
     (r"patch_size", st.integers(2, 8)),
-    (r"num_channels", st.integers(1, 3)),
+    (r"num_channels|num_mel_bins", st.integers(1, 3)),
+    (r"max_source_positions", st.integers(1, 8)),
     (r"num_local_experts", st.integers(2, 4)),
     (r"num_experts_per_tok", st.integers(1, 2)),
 ]  # fmt: skip

@@ -23,6 +23,7 @@ from transformer.models.qwen import Qwen2, Qwen2Config, Qwen3, Qwen3Config
 from transformer.models.roberta import Roberta, RobertaConfig
 from transformer.models.t5 import T5, T5Config
 from transformer.models.vit import ViT, ViTConfig
+from transformer.models.whisper import Whisper, WhisperConfig
 
 __all__ = [
     "GPT2",
@@ -74,4 +75,6 @@ __all__ = [
     "T5Config",
     "ViT",
     "ViTConfig",
+    "Whisper",
+    "WhisperConfig",
 ]
