@@ -129,9 +129,9 @@ class MultiHeadAttention(nn.Module):
     n_kv_heads: with fewer key and value heads than query heads, n_heads/n_kv_heads consecutive query heads share one
     (document 002, GQA; with a single one it is multi-query attention, Shazeer 2019). rope: rotates queries and keys.
     d_head: d_model/n_heads unless given; scale: of the scores, 1/sqrt(d_head) unless given. alibi: scores fall with the
-    distance, in each head at its own slope (Press et al. 2022). out_bias: of the output, as the others' unless given.
-    head_norm: makes a norm of d_head numbers, of the queries and of the keys of each head (Qwen3). softcap: scores are
-    softcap tanh(scores / softcap) (Gemma 2). Raises ValueError where heads do not divide.
+    distance, in each head at its own slope (Press et al. 2022). out_bias, key_bias: of the output and the keys, as
+    the others' unless given. head_norm: makes a norm of d_head numbers, of the queries and of the keys of each head
+    (Qwen3). softcap: scores are softcap tanh(scores / softcap) (Gemma 2). Raises ValueError where heads do not divide.
     """
 
     def __init__(
@@ -146,6 +146,7 @@ class MultiHeadAttention(nn.Module):
         scale: float | None = None,
         alibi: bool = False,
         out_bias: bool | None = None,
+        key_bias: bool | None = None,
         head_norm: Callable[[int], nn.Module] | None = None,
         softcap: float | None = None,
     ) -> None:
@@ -155,7 +156,7 @@ class MultiHeadAttention(nn.Module):
         self.n_heads, self.n_kv_heads, self.scale = n_heads, n_kv_heads, scale
         d_head = d_model // n_heads if d_head is None else d_head
         self.q_proj = nn.Linear(d_model, n_heads * d_head, bias)
-        self.k_proj = nn.Linear(d_model, n_kv_heads * d_head, bias)
+        self.k_proj = nn.Linear(d_model, n_kv_heads * d_head, bias if key_bias is None else key_bias)
         self.v_proj = nn.Linear(d_model, n_kv_heads * d_head, bias)
         self.out_proj = nn.Linear(n_heads * d_head, d_model, bias if out_bias is None else out_bias)
         self.dropout = nn.Dropout(dropout)

@@ -34,6 +34,7 @@ from transformer.models.llama import Llama
 from transformer.models.marian import Marian
 from transformer.models.mistral import Mistral
 from transformer.models.mixtral import Mixtral
+from transformer.models.modernbert import ModernBert
 from transformer.models.mt5 import MT5
 from transformer.models.opt import OPT
 from transformer.models.phi import Phi
@@ -42,6 +43,7 @@ from transformer.models.qwen import Qwen2, Qwen3
 from transformer.models.roberta import Roberta
 from transformer.models.t5 import T5
 from transformer.models.vit import ViT
+from transformer.models.whisper import Whisper
 from transformer.quantization import check_kind, matrices, quantize, stored_in
 from transformer.quantization import replace as replace_matrices
 
@@ -49,7 +51,7 @@ FAMILIES: dict[str, type[Any]] = {
     family.config_class.model_type: family
     for family in (
         GPT2, OPT, GPTNeoX, Phi, Llama, Mistral, Mixtral, Qwen2, Qwen3, Phi3, Gemma, Gemma2, DeepseekV2,
-        Bert, Roberta, DistilBert, T5, MT5, Bart, Marian, ViT,
+        Bert, Roberta, DistilBert, ModernBert, T5, MT5, Bart, Marian, Whisper, ViT,
     )
 }  # fmt: skip
 STRIP = 32  # columns that are copied at a time

@@ -65,20 +65,30 @@ class FeedForward(nn.Module):
 
 
 class GatedFeedForward(nn.Module):
-    """dropout(down_proj(activation(gate_proj(x)) * up_proj(x))): ``(..., d_model)`` to the same (Shazeer 2020)."""
+    """dropout(down_proj(activation(gate_proj(x)) * up_proj(x))): ``(..., d_model)`` to the same (Shazeer 2020).
+
+    inner_dropout: of what down_proj is given.
+    """
 
     def __init__(
-        self, d_model: int, d_ff: int, activation: str = "silu", bias: bool = False, dropout: float = 0.0
+        self,
+        d_model: int,
+        d_ff: int,
+        activation: str = "silu",
+        bias: bool = False,
+        dropout: float = 0.0,
+        inner_dropout: float = 0.0,
     ) -> None:
         super().__init__()
         self.activation = _activation(activation)
         self.gate_proj = nn.Linear(d_model, d_ff, bias)
         self.up_proj = nn.Linear(d_model, d_ff, bias)
         self.down_proj = nn.Linear(d_ff, d_model, bias)
-        self.dropout = nn.Dropout(dropout)
+        self.dropout, self.inner_dropout = nn.Dropout(dropout), nn.Dropout(inner_dropout)
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.dropout(self.down_proj(self.activation(self.gate_proj(x)) * self.up_proj(x)))
+        inner = self.activation(self.gate_proj(x)) * self.up_proj(x)
+        return self.dropout(self.down_proj(self.inner_dropout(inner)))
 
 
 class SwiGLU(GatedFeedForward):

@@ -36,19 +36,19 @@ _ROPE = st.one_of(
 # A field's values, by the first pattern that its name fits; None in a set of values is "absent".
 FIELDS = [
     (r"vocab_size|decoder_vocab_size", st.just(VOCAB)),
-    (r"n_positions|max_position_embeddings", st.integers(24, 40)),
-    (r"sliding_window", st.integers(1, 12)),
+    (r"n_positions|max_position_embeddings|max_target_positions", st.integers(24, 40)),
+    (r"sliding_window|local_attention", st.integers(1, 12)),
     (r"max_window_layers|(\w*_)?layers?|n_layer|num_hidden_layers", _LAYERS),
     (r"n_embd|d_model|hidden_size|dim|word_embed_proj_dim", _WIDTHS),
     (r"num_key_value_heads", st.sampled_from([1, 2])),
     (r"n_head|num_heads|\w*_heads", st.sampled_from([2, 6])),
     (r"d_kv|head_dim", st.sampled_from([4, 6, 8])),
     (r"n_inner|d_ff|hidden_dim|ffn_dim|(moe_)?intermediate_size|\w+_ffn_dim", st.integers(1, 24)),
-    (r"activation(_function)?|hidden_act(ivation)?",
+    (r"(classifier_)?activation(_function)?|hidden_act(ivation)?",
      st.sampled_from([name for name in ACTIVATIONS if name != "linear"])),
     (r"feed_forward_proj", st.sampled_from(["relu", "gelu", "gated-gelu", "gated-silu", "gated-relu", "silu"])),
     (r"(\w*_)?dropout(_prob|_rate)?|hidden_dropout|\w+_pdrop", _numbers(0, 0.9)),
-    (r"layer_norm_epsilon|layer_norm_eps|rms_norm_eps", st.sampled_from([1e-12, 1e-6, 1e-3])),
+    (r"layer_norm_epsilon|layer_norm_eps|(rms_)?norm_eps", st.sampled_from([1e-12, 1e-6, 1e-3])),
     (r"initializer_range|init_std|initializer_factor", _numbers(0.01, 1)),
     (r"router_aux_loss_coef", _numbers(0, 1)),
     (r"type_vocab_size", st.integers(1, 4)),
@@ -69,9 +69,11 @@ FIELDS = [
     (r"routed_scaling_factor", _numbers(0.5, 3)),
     (r"topk_method", st.sampled_from(["greedy", "group_limited_greedy"])),
     (r"n_group|topk_group", st.sampled_from([1, 2])),
+    (r"classifier_pooling", st.sampled_from(["cls", "mean"])),
     (r"image_size", st.integers(8, 12)),
     (r"patch_size", st.integers(2, 8)),
-    (r"num_channels", st.integers(1, 3)),
+    (r"num_channels|num_mel_bins", st.integers(1, 3)),
+    (r"max_source_positions", st.integers(1, 8)),
     (r"num_local_experts", st.integers(2, 4)),
     (r"num_experts_per_tok", st.integers(1, 2)),
 ]  # fmt: skip
@@ -95,6 +97,9 @@ def settings(draw, family):
     drawn = {field.name: draw(_values(field), label=field.name) for field in fields}
     architecture = draw(st.sampled_from(list(model.architectures)), label="architecture")
     drawn = {**drawn, "model_type": family, "architectures": [architecture]}
+    if family == "modernbert":
+        other = draw(_values(next(field for field in fields if field.name == "rope_parameters")), label="windows")
+        drawn["rope_parameters"] = {"full_attention": drawn["rope_parameters"], "sliding_attention": other}
     if family == "phi3":
         drawn["far"] = draw(st.booleans(), label="LongRoPE")
     return fitting(drawn)
@@ -144,6 +149,8 @@ def fitting(drawn):
             drawn["hidden_act"] = "gelu_pytorch_tanh"  # as which both read it
     if drawn["model_type"] in ("gpt_neox", "phi"):
         drawn["hidden_size"] = 16 * drawn["num_attention_heads"]  # of which a quarter or half is rotated
+    if drawn["model_type"] == "modernbert":
+        drawn["hidden_size"] = 4 * drawn["num_attention_heads"]
     if drawn["model_type"] == "phi3":
         drawn["head_dim"], drawn["hidden_size"] = None, 4 * drawn["num_attention_heads"]
         drawn["pad_token_id"] = drawn["pad_token_id"] or 0

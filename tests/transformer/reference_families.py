@@ -17,12 +17,17 @@ from transformer.checkpoints import load  # noqa: E402
 SEQ2SEQ = ("t5", "t5-gated", "mt5", "bart", "marian")
 ROTARY = ("llama", "mixtral", "mistral", "qwen2", "qwen3", "phi3", "gemma2", "gpt_neox", "deepseek_v2", "gemma", "phi")
 DECODERS = ("gpt2", *ROTARY, "opt")
-ENCODERS = {"bert": "Bert", "roberta": "Roberta", "distilbert": "DistilBert"}
+ENCODERS = {"bert": "Bert", "roberta": "Roberta", "distilbert": "DistilBert", "modernbert": "ModernBert"}
 HEADS = {"-lm": "ForMaskedLM", "-classify": "ForSequenceClassification", "-tag": "ForTokenClassification",
          "-answer": "ForQuestionAnswering", "": "Model"}  # fmt: skip
 BERTS = tuple(kind + head for kind in ENCODERS for head in HEADS)
+MODERN = tuple("modernbert" + head for head in HEADS)
 FAMILIES = (*DECODERS, *BERTS, *SEQ2SEQ)
-EXACT = ("gpt2", *BERTS, "bart")  # computed in float64 throughout by the library, where the weights are
+EXACT = (
+    "gpt2",
+    *(family for family in BERTS if family not in MODERN),
+    "bart",
+)  # computed in float64 throughout by the library, where the weights are
 
 
 def hf_class(family):
@@ -91,6 +96,16 @@ def random_config(family, rng, coin):
         return transformers.DistilBertConfig(
             vocab_size=vocab, dim=d, n_layers=layers, n_heads=heads, hidden_dim=d_ff, max_position_embeddings=23,
             activation=str(rng.choice(["gelu", "relu"])), **labels,
+        )  # fmt: skip
+    if family in MODERN:
+        theta = {"full_attention": {"rope_theta": 500.0}, "sliding_attention": {"rope_theta": 30.0}}
+        return transformers.ModernBertConfig(
+            vocab_size=vocab, hidden_size=d, num_hidden_layers=layers + 1, num_attention_heads=heads,
+            intermediate_size=d_ff, max_position_embeddings=23, norm_eps=1e-3, norm_bias=coin, attention_bias=coin,
+            mlp_bias=not coin, decoder_bias=coin, classifier_bias=coin, classifier_pooling="mean" if coin else "cls",
+            local_attention=4 if coin else 7, hidden_activation=str(rng.choice(["gelu", "silu"])), pad_token_id=0,
+            rope_parameters={kind: {"rope_type": "default", **table} for kind, table in theta.items()},
+            layer_types=(["sliding_attention", "full_attention"] * 2)[: layers + 1] if coin else None, **labels,
         )  # fmt: skip
     if family in BERTS:
         return (transformers.RobertaConfig if family[0] == "r" else transformers.BertConfig)(
@@ -265,7 +280,7 @@ def run_ours(family, model, ids, real, targets):
         handles += [
             m.register_forward_hook(lambda module, args, out, seen=seen: seen.append(out) and None) for m in modules
         ]
-        if family in (*DECODERS, "t5", "t5-gated", "mt5"):
+        if family in (*DECODERS, *MODERN, "t5", "t5-gated", "mt5"):
             handles.append(
                 getattr(model, norm).register_forward_hook(
                     lambda module, args, out, seen=seen: seen.__setitem__(-1, out)

@@ -17,6 +17,7 @@ from transformer.models.llama import Llama, LlamaConfig
 from transformer.models.marian import Marian, MarianConfig
 from transformer.models.mistral import Mistral, MistralConfig
 from transformer.models.mixtral import Mixtral, MixtralConfig
+from transformer.models.modernbert import ModernBert, ModernBertConfig
 from transformer.models.mt5 import MT5, MT5Config
 from transformer.models.opt import OPT, OPTConfig
 from transformer.models.phi import Phi, PhiConfig
@@ -89,6 +90,12 @@ MAKE = {
     ),
     "distilbert": lambda: DistilBert(
         DistilBertConfig(vocab_size=19, dim=12, n_layers=2, n_heads=3, hidden_dim=14, max_position_embeddings=24)
+    ),
+    "modernbert": lambda: ModernBert(
+        ModernBertConfig(
+            vocab_size=19, hidden_size=12, num_hidden_layers=2, num_attention_heads=3, intermediate_size=14,
+            max_position_embeddings=24, local_attention=4, pad_token_id=0,
+        )
     ),
     "t5": lambda: T5(T5Config(**_T5)),
     "t5-gated": lambda: T5(T5Config(**_T5, feed_forward_proj="gated-gelu", tie_word_embeddings=False)),

@@ -260,7 +260,7 @@ BAD = [
     ("generate {}/gpt2 --prompt=x", put("tokenizer.json", b"\xff\xfe"), "its tokenizer cannot be read"),
     ("generate {}/gpt2 --prompt=x", drop("model.safetensors"), "model.safetensors is missing"),
     ("generate {}/gpt2 --prompt=x", put("model.safetensors", b"x" * 40), "is not a readable safetensors file"),
-    ("generate {}/gpt2 --prompt=x", setting("config.json", model_type="whisper"), "'whisper' is not known here"),
+    ("generate {}/gpt2 --prompt=x", setting("config.json", model_type="xlnet"), "'xlnet' is not known here"),
     ("generate {}/gpt2 --prompt=x", setting("config.json", n_layer=9), "the weights have no transformer.h.8"),
     ("generate {}/gpt2 --prompt=x", put("config.json", "{"), "config.json is not JSON"),
     ("generate {}/mixtral --prompt=x", drop("merges.txt"), "has vocab.json and no merges.txt"),

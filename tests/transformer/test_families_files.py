@@ -169,6 +169,19 @@ def test_settings_that_are_not_ours_survive(folder):
         ("llama", {"num_attention_heads": 32, "hidden_size": 4096, "rms_norm_eps": 1e-6, "tie_word_embeddings": False}),
         ("mixtral", {"num_key_value_heads": 8, "num_local_experts": 8, "num_experts_per_tok": 2, "rms_norm_eps": 1e-5}),
         ("t5", {"num_heads": 8, "d_kv": 64, "layer_norm_epsilon": 1e-6, "tie_word_embeddings": True}),
+        (
+            "modernbert",
+            {
+                "num_attention_heads": 12,
+                "hidden_size": 768,
+                "norm_eps": 1e-5,
+                "local_attention": 128,
+                "rope_parameters": {
+                    "full_attention": {"rope_type": "default", "rope_theta": 160000.0},
+                    "sliding_attention": {"rope_type": "default", "rope_theta": 10000.0},
+                },
+            },
+        ),
         ("bart", {"encoder_attention_heads": 16, "decoder_attention_heads": 16, "tie_word_embeddings": True}),
         ("marian", {"encoder_attention_heads": 16, "pad_token_id": 58100, "tie_word_embeddings": True}),
     ],
@@ -185,6 +198,20 @@ def test_older_files_say_rope_theta_and_rope_scaling(tmp_path):
     config = load(tmp_path).config
     assert config.rope_parameters["rope_theta"] == 123.0
     assert config.interpolation() == 4.0
+
+
+def test_older_files_say_which_layers_of_modernbert_see_everything_and_the_bases_of_both_kinds(tmp_path):
+    save(small("modernbert"), tmp_path)
+    assert load(tmp_path).windows == [None, 3]
+    older = {"global_attn_every_n_layers": 1, "global_rope_theta": 123.0, "local_rope_theta": 45.0}
+    change_config(tmp_path, rope_parameters="REMOVED", layer_types="REMOVED", **older)
+    model = load(tmp_path)
+    assert model.windows == [None, None]
+    assert [table["rope_theta"] for table in model.config.rope_parameters.values()] == [123.0, 45.0]
+    assert model.layers[1].self_attn.rope.base == 123.0
+    assert {name: model.config.to_dict()[name] for name in older} == older
+    change_config(tmp_path, rope_scaling={"type": "linear", "factor": 4.0})
+    assert [found for found, _ in load(tmp_path).config.scalings().values()] == [4.0, 4.0]
 
 
 def test_a_crash_while_saving_leaves_the_old_files(folder, monkeypatch):
@@ -307,6 +334,26 @@ def test_a_config_with_impossible_settings(folder, settings, message):
         ("mixtral", {"num_local_experts": 10**8}, r"gate.weight has shape \[4, 12\]"),
         ("bert", {"position_embedding_type": "relative_key"}, "built here with 'absolute' only"),
         ("bert", {"id2label": ["a"]}, "id2label must be dict or NoneType"),
+        ("modernbert", {"classifier_pooling": "max"}, "classifier_pooling is 'max', not cls or mean"),
+        ("modernbert", {"layer_types": ["full_attention"]}, "for each of 2 layers"),
+        ("modernbert", {"layer_types": ["full_attention", "chunked"]}, "one of full_attention, sliding_attention"),
+        ("modernbert", {"global_attn_every_n_layers": 0}, "must be a whole number, at least 1, got 0"),
+        ("modernbert", {"num_hidden_layers": 10**9}, "no model.layers.999999999.mlp.Wi.weight"),
+        ("modernbert", {"rope_parameters": 3}, "rope_parameters must have a table for each of full_attention"),
+        ("modernbert", {"rope_parameters": {"rope_type": "default"}}, "rope_parameters must have a table for each"),
+        ("modernbert", {"rope_parameters": {"full_attention": 3}}, "rope_parameters of full_attention must be a table"),
+        (
+            "modernbert",
+            {"rope_parameters": {"full_attention": {"partial_rotary_factor": 0.5}}},
+            "of full_attention must be a table, and turn whole heads",
+        ),
+        (
+            "modernbert",
+            {"rope_parameters": {"sliding_attention": {"rope_type": "ntk"}}},
+            "RoPE of type 'ntk' is not built",
+        ),
+        ("modernbert", {"num_attention_heads": 5}, "n_heads must divide d_model"),
+        ("modernbert", {"num_attention_heads": 12}, "d_head must be even"),
         ("t5", {"feed_forward_proj": "gated-mish"}, "no activation 'mish'"),
         ("t5", {"num_decoder_layers": 3}, "no decoder.block.2"),
         ("t5", {"relative_attention_num_buckets": 9}, r"relative_attention_bias.weight has shape \[8, 3\]"),

@@ -43,6 +43,11 @@ class OfPairs(Taught):
         return self.with_loss(self.model(src, tgt), labels)
 
 
+class OfSound(Taught):
+    def forward(self, tgt: Tensor, src: Tensor, labels: Tensor | None = None) -> Any:
+        return self.with_loss(self.model(src, tgt), labels)
+
+
 class OfImages(Taught):
     def forward(self, images: Tensor, labels: Tensor | None = None) -> Any:
         return self.with_loss(self.model(images), labels)

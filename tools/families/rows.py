@@ -35,6 +35,11 @@ class Row:
         return "vocab_size" not in self.given
 
     @property
+    def hears(self) -> bool:
+        """Whether it writes words about frames of sound, which are the same ones whenever it is asked."""
+        return "num_mel_bins" in self.given
+
+    @property
     def has_loss(self) -> bool:
         """Whether it has a head, for which the library's class has a loss."""
         return self.kind != "encoder_model" or "For" in self.architecture
@@ -76,8 +81,12 @@ _BART = {
     "decoder_attention_heads": 3, "encoder_ffn_dim": 14, "decoder_ffn_dim": 10, "max_position_embeddings": 24,
     "pad_token_id": 1, "decoder_start_token_id": 2, "forced_eos_token_id": None,
 }  # fmt: skip
+_MODERNBERT = {
+    "vocab_size": 61, "hidden_size": 12, "num_hidden_layers": 2, "num_attention_heads": 3, "intermediate_size": 14,
+    "max_position_embeddings": 24, "local_attention": 16, "norm_bias": True, "pad_token_id": 0,
+}  # fmt: skip
 _LABELS = {"id2label": {"0": "none", "1": "some", "2": "all"}}
-_ENCODERS = (("Bert", _BERT), ("Roberta", _BERT), ("DistilBert", _DISTILBERT))
+_ENCODERS = (("Bert", _BERT), ("Roberta", _BERT), ("DistilBert", _DISTILBERT), ("ModernBert", _MODERNBERT))
 
 ROWS = (
     Row("GPT2LMHeadModel", "language_model",
@@ -113,4 +122,9 @@ ROWS = (
     Row("MT5ForConditionalGeneration", "sequence_to_sequence", _T5),
     Row("BartForConditionalGeneration", "sequence_to_sequence", _BART),
     Row("MarianMTModel", "sequence_to_sequence", _BART),
+    Row("WhisperForConditionalGeneration", "language_model",
+        {"vocab_size": 61, "d_model": 12, "encoder_layers": 2, "decoder_layers": 2, "encoder_attention_heads": 2,
+         "decoder_attention_heads": 3, "encoder_ffn_dim": 14, "decoder_ffn_dim": 10, "num_mel_bins": 3,
+         "max_source_positions": 5, "max_target_positions": 24, "pad_token_id": 0, "decoder_start_token_id": 2,
+         "begin_suppress_tokens": None}),
 )  # fmt: skip

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -22,9 +23,9 @@ from conformance.adapters.whole.making import Made
 from conformance.adapters.whole.masking import Mask, real_tokens
 from conformance.adapters.whole.model import WholeModel, in_double, moved
 from conformance.adapters.whole.of_minigrad import OnTorch, on_torch
-from conformance.adapters.whole.sizes import Sizing
+from conformance.adapters.whole.sizes import Sized, Sizing
 from conformance.protocol import NotProvided
-from tools.families.ours import OfImages, OfPairs, OfText, Taught
+from tools.families.ours import OfImages, OfPairs, OfSound, OfText, Taught
 from tools.families.rows import Row
 from tools.families.theirs import beside
 from transformer.checkpoints import save
@@ -33,7 +34,8 @@ from transformer.checkpoints import save
 @dataclass(frozen=True)
 class Words:
     """What forward's parameters are called: of one sequence, of what says which of its tokens are real and of which of
-    two texts they are, of a cache, of labels; of two sequences, of images. "" where the token itself tells padding."""
+    two texts they are, of a cache, of labels; of two sequences, of images, of frames. "" where the token itself tells
+    padding."""
 
     ids: str
     real: str
@@ -44,12 +46,13 @@ class Words:
     target: str
     real_source: str
     images: str
+    frames: str
 
 
-OURS = Words("ids", "real", "types", "cache", "labels", "src", "tgt", "", "images")
+OURS = Words("ids", "real", "types", "cache", "labels", "src", "tgt", "", "images", "src")
 THEIRS = Words(
     "input_ids", "attention_mask", "token_type_ids", "past_key_values", "labels", "input_ids", "decoder_input_ids",
-    "attention_mask", "pixel_values",
+    "attention_mask", "pixel_values", "input_features",
 )  # fmt: skip
 
 
@@ -95,10 +98,13 @@ def theirs(row: Row, weights: Side, folder: Path, library: ModuleType) -> Side:
 
 def _family(row: Row, settings: Mapping[str, Any]) -> mg.nn.Module:
     mg.manual_seed(torch.initial_seed())
-    config = row.family.config_class.from_dict(settings)
+    plain = {name: int(value) if isinstance(value, Sized) else value for name, value in settings.items()}
+    config = row.family.config_class.from_dict(plain)
     model: mg.nn.Module = row.family(config, **row.family.architectures[row.architecture])
     if not row.has_loss:
         return model
+    if row.hears:
+        return OfSound(model)
     taught = OfImages if row.sees else OfPairs if row.kind == "sequence_to_sequence" else OfText
     return taught(model, shifts=row.kind == "language_model")
 
@@ -117,7 +123,7 @@ def _side(name: str, row: Row, made: Made, module: nn.Module, words: Words) -> S
         found = layout_of(calling, data, module(**calling.arguments(data)))
     if found is None:
         raise ValueError(f"{row.architecture} on {name} gives no answer of a layout that is known")
-    pad = row.given.get("pad_token_id")
+    pad = None if row.hears else row.given.get("pad_token_id")  # of what it writes nothing is hidden
     return Side(name, in_double(WholeModel(made, module.eval(), found, row.kind, [], pad)))
 
 
@@ -132,7 +138,16 @@ def _calling(row: Row, words: Words) -> Calling:
         pad = given["pad_token_id"]
         told = Mask(words.real_source, lambda inputs: inputs["src"] != pad, "True = no pad_token_id", own=True)
         return Calling(inputs, masks=(told,) if words.real_source else (), labels=labels)
+    if row.hears:
+        frames = partial(_frames, (given["num_mel_bins"], 2 * given["max_source_positions"]))
+        return Calling((Input("ids", words.target, vocab),), fixed={words.frames: frames}, labels=labels)
     real = Mask(words.real, lambda inputs: real_tokens(inputs, "ids"), "True = real", keys="ids", when_padded=True)
     cache = words.cache if row.kind == "language_model" else ""
     types = words.types if row.takes_types else ""
     return Calling((Input("ids", words.ids, vocab),), masks=(real,), types=types, cache=cache, labels=labels)
+
+
+def _frames(shape: tuple[int, int], inputs: Mapping[str, torch.Tensor]) -> torch.Tensor:
+    """What is heard beside the words of every row."""
+    heard = torch.randn(shape, generator=torch.Generator().manual_seed(5), dtype=torch.float64)
+    return heard.to(torch.get_default_dtype()).expand(len(inputs["ids"]), *shape)

@@ -32,7 +32,7 @@ def beam_search(
 
 def _written(model: Any, ids: Tensor, count: int, end: int | None, **options: Any) -> Tensor:
     config = model.config
-    real = ids.ne(config.pad_token_id) if config.is_encoder_decoder else torch.ones_like(ids, dtype=torch.bool)
+    real = ids != config.pad_token_id if config.is_encoder_decoder else torch.ones_like(ids)  # prompts have no padding
     written: Tensor = model.generate(ids, attention_mask=real.long(), max_new_tokens=count, eos_token_id=end, **options)
     return written
 

@@ -25,6 +25,7 @@ SPECIAL = {PAD: "<pad>", BEGIN: "<begin>", END: "<end>"}
 STORED = ("float32", *KINDS)  # what weights are stored as, the usual one first
 LONGEST = 200  # new tokens of a published model, unless more are asked for
 CONTINUES, ANSWERS = "continues texts: use generate", "answers: use translate"
+HEARS = "hears frames of sound, and reads no text: use inspect, or `transformer.decoding.translator` in Python"
 
 
 @dataclass
@@ -51,7 +52,12 @@ class Speaker:
     words: Words | None = None
 
     def read(self, text: str) -> Tensor:
-        """The text as ids ``(1, T)``, where the model is. Raises ValueError for an empty one and for unknown ids."""
+        """The text as ids ``(1, T)``, where the model is.
+
+        Raises ValueError for an empty one, for unknown ids, and where the model reads no text.
+        """
+        if self.purpose == HEARS:
+            raise ValueError(f"{self.path} {HEARS}")
         ids = self.encode(text)
         if not ids:
             raise ValueError("the text is empty: give at least one character")
@@ -138,7 +144,7 @@ def _published(path: Path, published: Path, model: Any, device: str) -> Speaker:
     if isinstance(model, CausalLM):
         purpose = CONTINUES
     elif isinstance(model, Seq2Seq):
-        purpose = ANSWERS
+        purpose = ANSWERS if model.reads_ids else HEARS
     else:
         purpose = "reads texts and writes none: use attention or inspect"
     found = Speaker(path, model, purpose, model.config.vocab_size, words.encode, words.decode, words.spelling)

@@ -74,7 +74,8 @@ class language_model(_Decoder):
 
 
 class translator(_Decoder):
-    """Next-token logits of an encoder-decoder for the sources `src` ``(B, Ts)``, which are encoded once.
+    """Next-token logits of an encoder-decoder for the sources `src` ``(B, Ts)``, or as its encoder takes them, which
+    are encoded once.
 
     Call with the target so far, ids ``(B, T)``; otherwise as `language_model`.
     """
@@ -110,7 +111,9 @@ class translator(_Decoder):
 
 
 def _padded(model: Any, src: Tensor) -> Tensor:
-    """The sources with padding behind, as wide as a bucket; as they are for a model that knows no padding."""
+    """The sources with padding behind, as wide as a bucket; as they are for a model that knows no padding of them."""
+    if not model.reads_ids:
+        return src
     pad = model.pad_id if hasattr(model, "pad_id") else model.config.pad_token_id
     more = min(bucket(src.shape[1]), model.max_len) - src.shape[1]
     return src if pad is None or more == 0 else mg.cat([src, mg.full((src.shape[0], more), pad, dtype=src.dtype)], 1)
@@ -118,6 +121,8 @@ def _padded(model: Any, src: Tensor) -> Tensor:
 
 def check_source(model: Any, src: Tensor) -> None:
     """Raise ValueError where a source is empty or longer than the model reads."""
+    if not model.reads_ids:
+        return  # the encoder knows the one shape
     check_ids(src, "the source")
     if src.shape[1] > model.max_len:
         raise ValueError(f"a source of {src.shape[1]} tokens does not fit the model's {model.max_len}: shorten it")

@@ -14,6 +14,7 @@ from transformer.models.llama import Llama, LlamaConfig
 from transformer.models.marian import Marian, MarianConfig
 from transformer.models.mistral import Mistral, MistralConfig
 from transformer.models.mixtral import Mixtral, MixtralConfig
+from transformer.models.modernbert import ModernBert, ModernBertConfig
 from transformer.models.mt5 import MT5, MT5Config
 from transformer.models.opt import OPT, OPTConfig
 from transformer.models.phi import Phi, PhiConfig
@@ -22,6 +23,7 @@ from transformer.models.qwen import Qwen2, Qwen2Config, Qwen3, Qwen3Config
 from transformer.models.roberta import Roberta, RobertaConfig
 from transformer.models.t5 import T5, T5Config
 from transformer.models.vit import ViT, ViTConfig
+from transformer.models.whisper import Whisper, WhisperConfig
 
 __all__ = [
     "GPT2",
@@ -57,6 +59,8 @@ __all__ = [
     "MistralConfig",
     "Mixtral",
     "MixtralConfig",
+    "ModernBert",
+    "ModernBertConfig",
     "OPTConfig",
     "Phi",
     "Phi3",
@@ -71,4 +75,6 @@ __all__ = [
     "T5Config",
     "ViT",
     "ViTConfig",
+    "Whisper",
+    "WhisperConfig",
 ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import ClassVar
 
 import minigrad as mg
 from minigrad import Tensor, nn
@@ -74,8 +75,12 @@ class CausalLM(nn.Module):
 
 
 class Seq2Seq(nn.Module):
-    """An encoder-decoder: a model defines `encode` and `decode`, n_layers (of its decoder) and max_len."""
+    """An encoder-decoder: a model defines `encode` and `decode`, n_layers (of its decoder) and max_len.
 
+    reads_ids: whether sources are token ids, and no numbers of a set shape.
+    """
+
+    reads_ids: ClassVar[bool] = True
     n_layers: int
     max_len: int
 

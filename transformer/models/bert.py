@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from transformer.models.family import Config, Name
-from transformer.models.text_encoder import TextEncoder
+from transformer.models.text_encoder import PostNormEncoder
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,7 +45,7 @@ class BertConfig(Config):
         }
 
 
-class Bert(TextEncoder):
+class Bert(PostNormEncoder):
     """BERT under one of its heads, or without one."""
 
     config_class = BertConfig

@@ -8,7 +8,7 @@ from typing import Any
 from minigrad import Tensor, nn
 from minigrad import functional as F
 from transformer.models.family import Config, Name
-from transformer.models.text_encoder import TextEncoder
+from transformer.models.text_encoder import PostNormEncoder
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,7 +61,7 @@ HEAD = {"vocab_transform": "lm_head.dense", "vocab_layer_norm": "lm_head.norm", 
         "pre_classifier": "pooler", "classifier": "classifier", "qa_outputs": "qa_outputs"}  # fmt: skip
 
 
-class DistilBert(TextEncoder):
+class DistilBert(PostNormEncoder):
     """DistilBERT under one of BERT's heads, or without one."""
 
     config_class = DistilBertConfig
@@ -91,7 +91,7 @@ class DistilBert(TextEncoder):
         elif head in ("classification", "answering"):
             self.classifier_dropout = nn.Dropout(config.qa_dropout if head[0] == "a" else config.seq_classif_dropout)
 
-    def answer(self, x: Tensor) -> Tensor:
+    def answer(self, x: Tensor, real: Tensor | None) -> Tensor:
         if self.head == "classification":
             return self.classifier(self.classifier_dropout(F.relu(self.pooler(x[:, 0]))))
-        return super().answer(self.classifier_dropout(x) if self.head == "answering" else x)
+        return super().answer(self.classifier_dropout(x) if self.head == "answering" else x, real)

@@ -10,7 +10,7 @@ from transformer.feedforward import GatedFeedForward
 from transformer.layers import SandwichLayer
 from transformer.models.family import Name, activation
 from transformer.models.gemma import Gemma, OffsetRMSNorm
-from transformer.models.qwen import windows
+from transformer.models.layer_kinds import windows
 from transformer.models.rotary import RotaryConfig, RotaryLM
 
 

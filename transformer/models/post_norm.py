@@ -7,32 +7,19 @@ from typing import Any
 
 import minigrad as mg
 from minigrad import Tensor, nn
-from transformer.attention import MultiHeadAttention
-from transformer.cache import KVCache
-from transformer.feedforward import FeedForward
 from transformer.ids import check_ids
-from transformer.layers import Layer
-from transformer.masks import padding_mask, visible_mask
-from transformer.models.base import Seq2Seq
-from transformer.models.family import Family, Name, activation, initialise
+from transformer.masks import padding_mask
+from transformer.models.family import Name, initialise
+from transformer.models.stacks import LAYER_NAMES, TwoStacks
 from transformer.places import Start, end
 
 
-def _names(side: str, norms: dict[str, int]) -> list[Name]:
-    layer, ours = f"model.{side}.layers.{{}}", f"{side}_layers.{{}}"
-    names = [Name(f"{layer}.{norm}.*", f"{ours}.norm{i}.*") for norm, i in norms.items()]
-    names += [Name(f"{layer}.fc{i}.*", f"{ours}.feed_forward.linear{i}.*") for i in (1, 2)]
-    for theirs, attn in (("self_attn", "self_attn"), ("encoder_attn", "cross_attn")):
-        names += [Name(f"{layer}.{theirs}.{p}_proj.*", f"{ours}.{attn}.{p}_proj.*") for p in ("q", "k", "v", "out")]
-    return names
-
-
-class PostNormSeq2Seq(Seq2Seq, Family):
+class PostNormSeq2Seq(TwoStacks):
     """Everything but the positions and a LayerNorm after them.
 
-    positions: makes one stack's module, called with embeddings and an offset. The first target token is a special one,
-    and may be the padding token, so decoding hides no padding. The tables of encoder and decoder, and the head's, are
-    one where `tie_word_embeddings`; where not, the files have a fourth table, `token_embedding`, that nothing uses.
+    positions: makes one stack's module, called with embeddings and an offset. The tables of encoder and decoder, and
+    the head's, are one where `tie_word_embeddings`; where not, the files have a fourth table, `token_embedding`, that
+    nothing uses.
     """
 
     positions_offset = 0
@@ -47,8 +34,7 @@ class PostNormSeq2Seq(Seq2Seq, Family):
             Name("model.decoder.embed_positions.weight", "decoder_positions.weight"),
             Name("model.encoder.layernorm_embedding.*", "encoder_norm.*"),
             Name("model.decoder.layernorm_embedding.*", "decoder_norm.*"),
-            *_names("encoder", {"self_attn_layer_norm": 1, "final_layer_norm": 2}),
-            *_names("decoder", {"self_attn_layer_norm": 1, "encoder_attn_layer_norm": 2, "final_layer_norm": 3}),
+            *LAYER_NAMES,
             Name("final_logits_bias", "logits_bias", optional=True),
             Name("lm_head.weight", "lm_head.weight"),
     )  # fmt: skip
@@ -56,7 +42,7 @@ class PostNormSeq2Seq(Seq2Seq, Family):
     def __init__(self, config: Any, positions: Callable[[], nn.Module], norm: Callable[[], nn.Module]) -> None:
         super().__init__()
         self.config, self.n_layers, self.max_len = config, config.decoder_layers, config.max_position_embeddings
-        d, name = config.d_model, activation(config.activation_function)
+        d = config.d_model
         self.encoder_embedding = nn.Embedding(config.vocab_size, d, config.pad_token_id)
         self.decoder_embedding = nn.Embedding(config.target_size, d, config.pad_token_id)
         if config.shared:
@@ -65,21 +51,7 @@ class PostNormSeq2Seq(Seq2Seq, Family):
         self.encoder_norm, self.decoder_norm = norm(), norm()
         self.dropout = nn.Dropout(config.dropout)
 
-        def layer(n_heads: int, d_ff: int, cross: bool) -> Layer:
-            return Layer(
-                MultiHeadAttention(d, n_heads, dropout=config.attention_dropout),
-                FeedForward(d, d_ff, name, dropout=config.activation_dropout),
-                lambda: nn.LayerNorm(d),
-                config.dropout,
-                cross_attn=MultiHeadAttention(d, n_heads, dropout=config.attention_dropout) if cross else None,
-            )
-
-        self.encoder_layers = nn.ModuleList(
-            layer(config.encoder_attention_heads, config.encoder_ffn_dim, False) for _ in range(config.encoder_layers)
-        )
-        self.decoder_layers = nn.ModuleList(
-            layer(config.decoder_attention_heads, config.decoder_ffn_dim, True) for _ in range(config.decoder_layers)
-        )
+        self.make_layers()
         self.lm_head = nn.Linear(d, config.target_size, bias=False)
         self.register_buffer("logits_bias", mg.zeros(1, config.target_size))
         if config.tie_word_embeddings:
@@ -109,12 +81,8 @@ class PostNormSeq2Seq(Seq2Seq, Family):
             x = layer(x, mask)
         return x, mask
 
-    def decode(self, tgt: Tensor, memory: Tensor, memory_mask: Tensor, cache: KVCache | None = None) -> Tensor:
-        check_ids(tgt, "tgt")
-        start: Start = 0 if cache is None else cache.length
-        x = self._embed(tgt, start, self.decoder_embedding, self.decoder_positions, self.decoder_norm)
-        mask = visible_mask(tgt.shape[1], start, device=tgt.device)
-        for i, layer in enumerate(self.decoder_layers):
-            own, cross = (None, None) if cache is None else (cache.layers[i], cache.memory[i])
-            x = layer(x, mask, own, memory, memory_mask, cross)
+    def embed_target(self, tgt: Tensor, start: Start) -> Tensor:
+        return self._embed(tgt, start, self.decoder_embedding, self.decoder_positions, self.decoder_norm)
+
+    def logits(self, x: Tensor) -> Tensor:
         return self.lm_head(x) + self.logits_bias

@@ -6,17 +6,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from minigrad import nn
-from transformer.models.family import CheckpointError, Name
+from transformer.models.family import Name
+from transformer.models.layer_kinds import windows
 from transformer.models.rotary import RotaryConfig, RotaryLM
-
-KINDS = {"full_attention": False, "sliding_attention": True}
-
-
-def windows(layer_types: list, window: int | None, n_layers: int) -> list[int | None]:
-    """How far each layer looks back, by the names of their kinds. Raises CheckpointError for others or too few."""
-    if len(layer_types) != n_layers or not all(isinstance(kind, str) and kind in KINDS for kind in layer_types):
-        raise CheckpointError(f"config: layer_types must name one of {', '.join(KINDS)} for each of {n_layers} layers")
-    return [window if KINDS[kind] else None for kind in layer_types]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,7 +9,7 @@ from minigrad import Tensor
 from minigrad import functional as F
 from transformer.models.bert import Bert, BertConfig
 from transformer.models.family import Name
-from transformer.models.text_encoder import TextEncoder
+from transformer.models.text_encoder import PostNormEncoder
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -21,7 +21,7 @@ class RobertaConfig(BertConfig):
     pad_token_id: int = 1
 
 
-class Roberta(TextEncoder):
+class Roberta(PostNormEncoder):
     """RoBERTa under one of BERT's heads, or without one.
 
     Positions are those of BERT's table behind the padding's number; padding itself stands at that number.
@@ -73,7 +73,7 @@ class Roberta(TextEncoder):
         real = (ids != pad).long()
         return real.cumsum(1) * real + pad
 
-    def answer(self, x: Tensor) -> Tensor:
+    def answer(self, x: Tensor, real: Tensor | None) -> Tensor:
         if self.head != "classification":
-            return super().answer(x)
+            return super().answer(x, real)
         return self.out_proj(self.classifier_dropout(F.tanh(self.dense(self.classifier_dropout(x[:, 0])))))

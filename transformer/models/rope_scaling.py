@@ -49,6 +49,12 @@ def scaling(parameters: Mapping[str, Any], d_rotary: int, max_len: int) -> tuple
     return _long(d_rotary, given, max_len, parameters.get("factor")) if kind == "longrope" else (1.0, 1.0)
 
 
+def reach(parameters: Mapping[str, Any], trained: int) -> int:
+    """How many tokens a model reads that was trained on so many: those that dynamic scaling adds, too."""
+    more = parameters.get("factor", 1.0) if parameters.get("rope_type") == "dynamic" else 1.0
+    return int(trained * max(more, 1.0))
+
+
 def _dynamic(d: int, factor: float, trained: int) -> Callable[[int], np.ndarray]:
     """A base that grows once the text is longer than what was trained on (NTK-aware)."""
 

@@ -13,7 +13,7 @@ from transformer.feedforward import GatedFeedForward
 from transformer.layers import Layer
 from transformer.models.base import CausalLM
 from transformer.models.family import CheckpointError, Config, Family, Name, activation, initialise
-from transformer.models.rope_scaling import Divisors, scaling
+from transformer.models.rope_scaling import Divisors, reach, scaling
 from transformer.positions import RoPE
 
 
@@ -79,8 +79,7 @@ class RopeConfig(Config):
     @property
     def longest(self) -> int:
         """How many tokens the model reads: those that dynamic scaling adds, too."""
-        more = self.rope_parameters.get("factor", 1.0) if self.rope_parameters.get("rope_type") == "dynamic" else 1.0
-        return int(self.max_position_embeddings * max(more, 1.0))
+        return reach(self.rope_parameters, self.max_position_embeddings)
 
     @property
     def d_rotary(self) -> int:

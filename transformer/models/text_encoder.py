@@ -1,7 +1,8 @@
-"""Encoders of texts with post-norm layers, and their heads: what BERT, RoBERTa and DistilBERT share."""
+"""Encoders of texts and their heads: what all share, and BERT's post-norm layers, which RoBERTa and DistilBERT have."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import minigrad as mg
@@ -15,17 +16,27 @@ from transformer.models.family import Family, activation, initialise
 from transformer.positions import LearnedPositions
 
 
-class MaskedLMHead(nn.Module):
+class Transform(nn.Module):
+    """norm(activation(dense(x))), what stands between an encoder and a head; norm: makes one."""
+
+    def __init__(self, d_model: int, activation: str, norm: Callable[[], nn.Module], bias: bool = True) -> None:
+        super().__init__()
+        self.activation = ACTIVATIONS[activation]
+        self.dense = nn.Linear(d_model, d_model, bias)
+        self.norm = norm()
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.norm(self.activation(self.dense(x)))
+
+
+class MaskedLMHead(Transform):
     """Logits over the vocabulary for each token: dense, activation, LayerNorm, the embedding's matrix, a bias.
 
     bias: the decoder's where the model ties, else a second one, which files have and nothing uses.
     """
 
     def __init__(self, d_model: int, vocab: int, activation: str, eps: float) -> None:
-        super().__init__()
-        self.activation = ACTIVATIONS[activation]
-        self.dense = nn.Linear(d_model, d_model)
-        self.norm = nn.LayerNorm(d_model, eps)
+        super().__init__(d_model, activation, lambda: nn.LayerNorm(d_model, eps))
         self.decoder = nn.Linear(d_model, vocab)
         self.bias: nn.Parameter | None = nn.Parameter(mg.zeros(vocab))
 
@@ -34,7 +45,7 @@ class MaskedLMHead(nn.Module):
         self.decoder.weight, self.bias = table, self.decoder.bias
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.decoder(self.norm(self.activation(self.dense(x))))
+        return self.decoder(super().forward(x))
 
 
 class TextEncoder(nn.Module, Family):
@@ -42,9 +53,44 @@ class TextEncoder(nn.Module, Family):
 
     "masked-lm" gives logits ``(B, T, vocab)``, "tagging" logits of each token ``(B, T, n_labels)``, "answering" those
     of each as an answer's first and last ``(B, T, 2)``, "classification" logits of each text ``(B, n_labels)``, None
-    the last hidden states ``(B, T, hidden_size)``. pooled: the tanh layer over the first token, from which
-    classification starts, is there without a head too. Raises ValueError for another head and where heads do not
-    divide. Families override `place`, `make_head` and `answer`.
+    the last hidden states ``(B, T, hidden_size)``. A model defines `encode` and `answer`.
+    """
+
+    head: str | None
+
+    def encode(self, ids: Tensor, types: Tensor | None = None, real: Tensor | None = None) -> Tensor:
+        """The last hidden states ``(B, T, hidden_size)``; arguments as forward's."""
+        raise NotImplementedError
+
+    def answer(self, x: Tensor, real: Tensor | None) -> Tensor:
+        """What the head makes of hidden states ``(B, T, hidden_size)``; real as forward's, None where all are."""
+        raise NotImplementedError
+
+    def forward(self, ids: Tensor, types: Tensor | None = None, real: Tensor | None = None) -> Tensor:
+        """ids ``(B, T)`` int to what the head gives; types ``(B, T)`` int: which of two texts, 0 unless given.
+
+        real bool ``(B, T)``: the tokens that are no padding, unless given those that are not pad_token_id.
+        """
+        x = self.encode(ids, types, real)
+        return x if self.head is None else self.answer(x, self.known_real(ids, real))
+
+    def known_real(self, ids: Tensor, real: Tensor | None) -> Tensor | None:
+        """`real`, or what pad_token_id says of the ids, None where there is none. Raises what `check_ids` does."""
+        check_ids(ids)
+        pad = self.config.pad_token_id
+        return ids != pad if real is None and pad is not None else real
+
+    @property
+    def max_len(self) -> int:
+        """How many tokens it reads at most."""
+        return self.config.max_position_embeddings
+
+
+class PostNormEncoder(TextEncoder):
+    """BERT's encoder, and its heads.
+
+    pooled: the tanh layer over the first token, from which classification starts, is there without a head too. Raises
+    ValueError for another head and where heads do not divide. Families override `place`, `make_head` and `answer`.
     """
 
     def __init__(self, config: Any, head: str | None = "masked-lm", pooled: bool = False) -> None:
@@ -94,10 +140,7 @@ class TextEncoder(nn.Module, Family):
         return activation(config.hidden_act)
 
     def encode(self, ids: Tensor, types: Tensor | None = None, real: Tensor | None = None) -> Tensor:
-        """The last hidden states ``(B, T, hidden_size)``; arguments as forward's."""
-        check_ids(ids)
-        if real is None and self.config.pad_token_id is not None:
-            real = ids != self.config.pad_token_id
+        real = self.known_real(ids, real)
         mask = None if real is None else real.unsqueeze(1).unsqueeze(1)
         x = self.token_embedding(ids)
         if self.config.type_vocab_size:
@@ -107,11 +150,6 @@ class TextEncoder(nn.Module, Family):
             x = layer(x, mask)
         return x
 
-    @property
-    def max_len(self) -> int:
-        """How many tokens it reads at most."""
-        return self.config.max_position_embeddings
-
     def place(self, ids: Tensor) -> Tensor | None:
         """At which position each of the ids ``(B, T)`` stands, None where they stand at 0, 1, ..."""
         return None
@@ -120,16 +158,7 @@ class TextEncoder(nn.Module, Family):
         """tanh of a Linear of the first token: hidden states ``(B, T, hidden_size)`` to ``(B, hidden_size)``."""
         return F.tanh(self.pooler(x[:, 0]))
 
-    def forward(self, ids: Tensor, types: Tensor | None = None, real: Tensor | None = None) -> Tensor:
-        """ids ``(B, T)`` int to what the head gives; types ``(B, T)`` int: which of two texts, 0 unless given.
-
-        real bool ``(B, T)``: the tokens that are no padding, unless given those that are not pad_token_id.
-        """
-        x = self.encode(ids, types, real)
-        return x if self.head is None else self.answer(x)
-
-    def answer(self, x: Tensor) -> Tensor:
-        """What the head makes of hidden states ``(B, T, hidden_size)``."""
+    def answer(self, x: Tensor, real: Tensor | None) -> Tensor:
         if self.head == "masked-lm":
             return self.lm_head(x)
         if self.head == "answering":
