@@ -27,20 +27,17 @@ def changes(subject: Any, inputs: dict[str, Array], name: str) -> Array:
     """
     before = subject(**inputs)["out"]
     scale = max(float(np.abs(before).max()), 1e-9)
-    shape = subject.calling.input(name).shape
-    axis = 1 + (shape.index(None) if None in shape else 0)  # frames may stand behind their channels
-    length = inputs[name].shape[axis]
+    length = inputs[name].shape[1]
     found = np.zeros((length, before.shape[1] if before.ndim == 3 else 1))
     for at in range(length):
         for seed in (20, 21):
             other = subject.example(len(inputs[name]), length, seed, **{name: length})[name]
-            changed = inputs[name].copy()
-            there, new = (np.moveaxis(one, axis, 1) for one in (changed, other))
-            there[:, at] = new[:, at]
+            moved = {**inputs, name: inputs[name].copy()}
+            moved[name][:, at] = other[:, at]
             if name != "x":
-                same = new[:, at] == inputs[name][:, at]
-                there[same, at] = new[same, at - 1]
-            after = subject(**{**inputs, name: changed})["out"]
+                same = other[:, at] == inputs[name][:, at]
+                moved[name][same, at] = other[same, at - 1]
+            after = subject(**moved)["out"]
             if after.shape != before.shape:
                 raise NotProvided("its answer changes its shape with the tokens")
             moved_by = np.abs(after - before)

@@ -163,6 +163,8 @@ def reaches_all(impl: Any, draw: Draw) -> Evidence:
         raise NotProvided("its answer has no row for each word")
     seen = found > (10 * subject.noise if subject.tokens_compete else 0.0)  # others in a product round otherwise
     if subject.answers_stretches:
+        if not _without_cut_frames(seen).all():
+            seen = _in_more_data(subject, seen, name)
         seen = _without_cut_frames(seen)
     if seen.all():
         return true("every word changes every answer", True)
@@ -195,6 +197,15 @@ def reaches_all(impl: Any, draw: Draw) -> Evidence:
         place=subject.attention_place() or subject.place(),
         pictures={"expected": np.ones_like(found), "got": seen.T.astype(float)},
     )
+
+
+def _in_more_data(subject: Any, seen: np.ndarray, name: str) -> np.ndarray:
+    """What each frame reaches in other data, too: a function that is zero for half of all numbers hides other frames in
+    each. Frames that reach nothing are then left out."""
+    found = [seen, *(changes(subject, subject.example(2, 32, seed=seed), name) > 0.0 for seed in (53, 54, 55))]
+    some = np.logical_or.reduce(found)
+    differ = any((one.any(1) != seen.any(1)).any() for one in found)
+    return some[some.any(1)] if differ else some
 
 
 def _without_cut_frames(seen: np.ndarray) -> np.ndarray:

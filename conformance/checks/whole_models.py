@@ -246,6 +246,8 @@ def dropout_option(impl: Any, draw: Draw) -> Evidence:
 def layers_option(impl: Any, draw: Draw) -> Evidence:
     """With three layers a model has more parameters than with one, or computes more: shared layers run again."""
     subject = impl.build("model", {})
+    if subject.line_of(r"\[\s*[\w.]*(model_type|preset|variant|arch(itecture)?|model_name)\s*\]"):
+        raise NotProvided("a preset of a name may say how many layers it has")
     few, many = subject.fresh(2, n_layers=1), subject.fresh(2, n_layers=3)
     sizes = [sum(p.size for p in one.parameters().values()) for one in (few, many)]
     grows = sizes[1] != sizes[0] or many.operations() != few.operations()

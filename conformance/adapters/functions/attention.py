@@ -247,7 +247,7 @@ def _dropout(call: Call, rate: Any, training: bool) -> dict[str, Any]:
 def _calls_dropout(function: Callable[..., Any], arguments: Arguments) -> bool:
     """Whether the parameter for dropout is a module, which the function calls, not a number."""
     name = arguments.parameter_of.get("dropout")
-    return bool(name and re.search(rf"\b{re.escape(name)}(\(|\.p\b|\.training\b)", source_of(function)))
+    return bool(name and re.search(rf"(?<![.\w]){re.escape(name)}(\(|\.p\b|\.training\b)", source_of(function)))
 
 
 def _channel(call: Call, is_causal: bool) -> Channel | None:

@@ -57,7 +57,8 @@ class Loss:
 
     divides: 'mean', 'sum' or 'none' of its rows. over: 'all', 'others' or 'real' (neither label nor padding). eps:
     its own smoothing where it cannot be set. pad: its own padding where it cannot be set. divergence: the entropy of
-    the targets is taken off, as the Kullback-Leibler divergence does. pad_is_word: its padding must be a word.
+    the targets is taken off, as the Kullback-Leibler divergence does. pad_is_word: its padding must be a word. hides:
+    its mask marks what does not count.
     """
 
     found: Any
@@ -71,6 +72,7 @@ class Loss:
     pad: int | None = None
     divergence: bool = False
     pad_is_word: bool = False
+    hides: bool = False
 
     @property
     def name(self) -> str:
@@ -96,7 +98,7 @@ class Loss:
         values = {"logits": logits_in(given), "targets": targets_in(targets)}
         if self.call.has("mask"):
             kept = torch.ones_like(targets, dtype=torch.bool) if pad is None else targets != pad
-            values["mask"] = targets_in(kept)
+            values["mask"] = targets_in(~kept if self.hides else kept)
         if self.build is None:
             return first_tensor(self.call.call(self.found, **values, **options))
         module = self.build.call(self.found, **options)
@@ -129,8 +131,9 @@ def resolve(found: Any) -> list[Served]:
     reasons: list[str] = []
     exact: Loss | None = None
     pads = (False, True) if loss.takes("pad") else (False,)
-    for form, log, is_word in product(_forms(loss), _inputs(found, loss), pads):
-        candidate = replace(loss, form=form, log=log, pad_is_word=is_word)
+    marks = (False, True) if _may_hide(found, loss) else (False,)
+    for form, log, is_word, hides in product(_forms(loss), _inputs(found, loss), pads, marks):
+        candidate = replace(loss, form=form, log=log, pad_is_word=is_word, hides=hides)
         try:
             got = candidate.value(logits, targets, eps=0.0)
             if candidate.takes("pad") and not is_word:  # that label is an index to some
@@ -181,6 +184,14 @@ def _signature(found: Any) -> Loss:
     data = {key: words for key, words in WORDS.items() if key not in ("logits", "targets")}
     build = read(found, data)
     return Loss(found, build, read(cls.forward, WORDS, ("logits", "targets")))
+
+
+def _may_hide(found: Any, loss: Loss) -> bool:
+    """Whether its mask may mark padding: by its name, or by its code, which speaks of infinity as additive masks do."""
+    if not loss.call.has("mask"):
+        return False
+    says = re.search(r"pad|ignore", loss.call.parameter_of["mask"].lower())
+    return bool(says or re.search(r"(?<![a-z])-?inf(?![a-z])|inf_?mask", source_of(found).lower()))
 
 
 def _inputs(found: Any, loss: Loss) -> tuple[bool, ...]:

@@ -68,6 +68,8 @@ def pooled(pool: Called) -> Iterator[Trouble]:
         yield Trouble(f"{pool.name} is not {words}.", shown(wanted[kind][1]), shown(made.reshape(3, 4)[1]))
 
 
+_SCORES = re.compile(r"logits?|sim(s|ilarit\w+)?($|_)|scores?|per_(image|text)")
+"""Names of what is compared already: a number for each pair."""
 _TEMPERATURE = r"t|tau|temp(erature)?|logit_scale|scale|s"
 
 
@@ -92,7 +94,11 @@ def own_partner(loss: Called) -> Iterator[Trouble]:
     a, b = noise(5, 7, seed=4), noise(5, 7, seed=5)
     scale_given = "scale" in loss.arguments.parameter_of.get("temperature", "").lower()
 
+    takes_scores = any(_SCORES.search(loss.arguments.parameter_of[side].lower()) for side in ("one", "other"))
+
     def value(one: Tensor, other: Tensor, temperature: float = 0.5) -> float:
+        if takes_scores:
+            one, other = one @ other.t(), other @ one.t()
         made = loss(one=one, other=other, temperature=1 / temperature if scale_given else temperature)
         made = made[0] if isinstance(made, tuple) else made
         if tensor(made).numel() != 1:

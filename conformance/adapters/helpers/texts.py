@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from contextlib import suppress
+from itertools import product
 from typing import Any
 
 import torch
@@ -265,8 +266,10 @@ def relative_buckets(bucket: Called) -> Iterator[Trouble]:
         made = tensor(bucket(relative=relative, **given))
         if made.shape != relative.shape:
             raise OtherKind("it gives no bucket for each distance")
-        expected, turned = _t5(relative, two_way), _t5(-relative, two_way)
-        if min(int((made != one).sum()) for one in (expected, turned)) > 6:
+        expected = _t5(relative, two_way)
+        said = (two_way,) if bucket.has("bidirectional") else (True, False)  # where it is used is not known here
+        forms = [_t5(sign * relative, one) for sign, one in product((1, -1), said)]
+        if min(int((made != one).sum()) for one in forms) > 6:
             at = int((made != expected).nonzero()[0])
             yield Trouble(
                 f"{bucket.name}: a key {int(relative[at])} places from the query is in another bucket than in T5.",

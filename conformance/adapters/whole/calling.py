@@ -41,6 +41,7 @@ class Input:
 
     parameter: its name in forward. vocab: how many tokens its table has, 0 for numbers. shape: of numbers, without the
     batch; None in the place of a length that is free. length: the one length that it takes, None when free.
+    channels_first: forward takes numbers (B, C, T), as convolutions do. The data are (B, T, C) all the same.
     """
 
     meaning: str
@@ -48,6 +49,11 @@ class Input:
     vocab: int = 0
     shape: tuple[int | None, ...] = ()
     length: int | None = None
+    channels_first: bool = False
+
+    def laid(self, x: Tensor) -> Tensor:
+        """The data as forward takes them."""
+        return x.transpose(1, 2).contiguous() if self.channels_first else x
 
 
 @dataclass(frozen=True)
@@ -121,7 +127,7 @@ class Calling:
         inputs = self.with_one_more(inputs) if self.drops_last else inputs
         turned = {m: self.turned(x) if x.ndim > 1 else x for m, x in inputs.items() if isinstance(x, Tensor)}
         turned_inputs = {**inputs, **turned}
-        given = {one.parameter: turned[one.meaning] for one in self.inputs}
+        given = {one.parameter: one.laid(turned[one.meaning]) for one in self.inputs}
         for parameter, make in self.fixed.items():
             given[parameter] = make(inputs)
         for parameter, meaning in self.lengths.items():

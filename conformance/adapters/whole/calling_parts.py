@@ -45,6 +45,7 @@ from conformance.adapters.whole.part_fillers import (
     widths_in,
 )
 from conformance.adapters.whole.shapes import image_sizes, table_lengths
+from conformance.adapters.whole.used_functions import text_of
 from conformance.places import innermost_line
 
 ATTEMPTS, SECONDS = 600, 6.0
@@ -191,8 +192,13 @@ class _PartFinder:
                     Input(_meaning(i, p), p.name, shape=s) for i, (p, s) in enumerate(zip(data, shapes, strict=True))
                 )
                 if inputs:
-                    for first in (True, False) if shape[0] is None and len(shape) == 2 and mixes else (True,):
+                    for first in self.orders() if shape[0] is None and len(shape) == 2 and mixes else (True,):
                         yield PartCalling(inputs, fixed=fixed, masks=mask, batch_first=first)
+
+    def orders(self) -> tuple[bool, bool]:
+        """Whether the batch stands first, the likelier first: a table that the first size cuts is one of places."""
+        cut = re.search(r"\[\s*:\s*\w+\.(size\(0\)|shape\[0\])", text_of(type(self.module).forward))
+        return (False, True) if cut else (True, False)
 
     def contexts(self, shape: tuple[int | None, ...], data: list[_Parameter]) -> list[tuple[int | None, ...]]:
         """Shapes of the inputs beside the main one: its own, then other widths of what is attended to."""

@@ -35,7 +35,7 @@ class ExcuseProbes(ShiftProbes, TableProbes, GradientProbes, LengthProbes, PartP
         excused = self.equal_shifts(wanted) | self.padding_tables()
         called = self.called_paths()
         experts = re.compile(r"expert")
-        others = self.other_outputs_reach()
+        others, losses = self.other_outputs_reach()
         for name in wanted:
             path, _, own = name.rpartition(".")
             parents = [".".join(path.split(".")[:n]) for n in range(1, path.count(".") + 2)]
@@ -51,7 +51,7 @@ class ExcuseProbes(ShiftProbes, TableProbes, GradientProbes, LengthProbes, PartP
             owner: type = type(self.module.get_submodule(path))
             elsewhere = elsewhere or any(self.is_of_a_choice(parent) and parent not in called for parent in parents)
             elsewhere = elsewhere or own in read_beside_forward(owner, run_method(self.module.get_submodule(path)))
-            beside = name in others and not self._stacked(name, wanted)
+            beside = name in losses or (name in others and not self._stacked(name, wanted))
             if siblings_run or elsewhere or beside or re.search(r"mask_token|mask_emb", name):
                 excused.add(name)
         return excused | self._reached_by_more(set(wanted) - excused)
@@ -81,18 +81,26 @@ class ExcuseProbes(ShiftProbes, TableProbes, GradientProbes, LengthProbes, PartP
                 return len({type(block) for block in stack}) == 1 and any(stack[0].children())
         return False
 
-    def other_outputs_reach(self) -> set[str]:
-        """Parameters that some output beside the answer depends on: a pooler, a second head, an auxiliary loss."""
+    def other_outputs_reach(self) -> tuple[set[str], set[str]]:
+        """Parameters that some output beside the answer depends on (a pooler, a second head), and those of them that a
+        single number depends on: a loss for balance, which teaches a router that no answer does."""
         self.module.zero_grad(set_to_none=True)
         inputs = self.example(batch=4)
         if self.calling.labels:
             inputs["labels"] = next(iter(inputs.values()))
         if self.calling.types and self.calling.main.vocab:
             inputs["types"] = np.zeros_like(inputs[self.calling.main.meaning])
+        losses: set[str] = set()
         with self.mode(False), torch.enable_grad(), suppress(Exception):
             result = self.run(inputs)["result"]
             parts = [t for t in tensors_in(result) if t.is_floating_point() and t.requires_grad]
+            if single := [t for t in parts if t.numel() == 1] if len(parts) > 1 else []:
+                sum(t.double().sum() for t in single).backward(retain_graph=True)
+                losses = self._with_gradients()
             sum((t.double() * torch.randn_like(t.double())).sum() for t in parts).backward()
-        found = {n for n, p in self.module.named_parameters() if p.grad is not None and bool(p.grad.abs().max() > 0)}
+        found = self._with_gradients()
         self.module.zero_grad(set_to_none=True)
-        return found
+        return found, losses
+
+    def _with_gradients(self) -> set[str]:
+        return {n for n, p in self.module.named_parameters() if p.grad is not None and bool(p.grad.abs().max() > 0)}

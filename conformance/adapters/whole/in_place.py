@@ -164,19 +164,25 @@ def _callings(call: _Call, module: nn.Module) -> Iterator[PartCalling]:
     it takes that."""
     tensors = {name: x for name, x in call.arguments.items() if isinstance(x, Tensor)}
     name, main = next((name, x) for name, x in tensors.items() if x.is_floating_point() and x.ndim > 1)
-    fixed = {other: partial(_as_recorded, value, len(main)) for other, value in call.arguments.items() if other != name}
-    own = tuple(main.shape[1:])
+    batch_first = len(main) == call.rows or main.shape[1] != call.rows
+    axis = 0 if batch_first else 1
+    fixed = {
+        other: partial(_as_recorded, value, main.shape[axis], axis)
+        for other, value in call.arguments.items()
+        if other != name
+    }
+    own = tuple(main.transpose(0, axis).shape[1:])
     free = len(own) == 2 and len(tensors) == 1
     for shape in ((None, own[-1]), own) if free else (own,):
-        yield PartCalling((Input("x", name, shape=shape),), fixed=fixed)
+        yield PartCalling((Input("x", name, shape=shape),), fixed=fixed, batch_first=batch_first)
 
 
-def _as_recorded(value: Any, rows: int, inputs: Mapping[str, Tensor]) -> Any:
+def _as_recorded(value: Any, rows: int, axis: int, inputs: Mapping[str, Tensor]) -> Any:
     """An argument as it was; of what had a row for each row of the main one, as many as that has now."""
     data = inputs["x"]
     if not isinstance(value, Tensor):
         return value if isinstance(value, int | float | str | bool | tuple | None) else copy.deepcopy(value)
     value = value.to(data.dtype) if value.is_floating_point() else value
-    if value.ndim and len(value) == rows != len(data):
-        return value[torch.arange(len(data)) % rows]
+    if value.ndim > axis and value.shape[axis] == rows != len(data):
+        return value.index_select(axis, torch.arange(len(data)) % rows)
     return value

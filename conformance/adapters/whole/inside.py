@@ -35,6 +35,7 @@ from conformance.adapters.whole.residuals import residual_findings, sublayers
 from conformance.adapters.whole.stream import stacks, stream_findings
 from conformance.adapters.whole.thrown_away import thrown_away
 from conformance.adapters.whole.tokens import makes_tokens, token_findings
+from conformance.protocol import Arrays, NotProvided
 
 
 def _is_cut(run: Record, op: Op) -> bool:
@@ -59,12 +60,23 @@ class Inside:
 class InsideProbes(PadProbes, PartProbes, DropProbes):
     """The experiment, of a running model."""
 
+    def _recorded(self, inputs: Arrays) -> Record:
+        """The run in evaluation mode, recorded. Raises NotProvided where it raises only when it is recorded: torch's
+        layers leave their fast path then."""
+        if "unrecorded" not in self.known:
+            try:
+                with self.mode(False), torch.no_grad():
+                    return record(self.module, lambda: self.run(inputs))
+            except Exception as error:
+                self(**inputs)  # what it raises by itself is told as it is
+                self.known["unrecorded"] = f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
+        raise NotProvided(f"it runs only on torch's fast path, and else raises {self.known['unrecorded']}")
+
     def inside(self) -> Inside:
         """What a run on two sentences shows; recorded once for all copies of the model."""
         if "inside" not in self.known:
             inputs = self.example(batch=2, length=32 if self.answers_stretches else 6, seed=60)
-            with self.mode(False), torch.no_grad():
-                run = record(self.module, lambda: self.run(inputs))
+            run = self._recorded(inputs)
             cores = attentions(run)
             nets = networks(run)
             parts = sublayers(run, cores, nets)

@@ -22,8 +22,12 @@ from torch import Tensor, nn
 
 from conformance.adapters.inference.masks import ENCODINGS, SHAPES
 from conformance.adapters.whole import names
+from conformance.adapters.whole.used_functions import text_of
 
 Inputs = Mapping[str, Any]
+
+_OF_TORCH = r"(?:src|tgt|memory)_(?:key_padding_)?mask|key_padding_mask"
+"""The keywords of torch's layers that say what a mask is."""
 
 
 @dataclass(frozen=True)
@@ -63,13 +67,15 @@ def visible(inputs: Inputs, keys: str, queries: str, causal: bool) -> Tensor:
     return (pairs & real[:, None, :])[:, None]
 
 
-def by_convention(parameter: str, meanings: Sequence[str], causal: bool | None = None) -> Iterator[Mask]:
+def by_convention(
+    parameter: str, meanings: Sequence[str], causal: bool | None = None, said: str = ""
+) -> Iterator[Mask]:
     """The parameter filled in each convention that its name leaves open, the most usual first.
 
-    causal: whether it hides the future too; None where its name shall tell.
+    causal: whether it hides the future too; None where its name shall tell. said: what torch's layers call it.
     """
-    lower = parameter.lower()
-    side = names.side_of(parameter)
+    lower = (said or parameter).lower()
+    side = names.side_of(said or parameter)
     two = len(meanings) == 2
     keys = {"source": "src", "memory": "src", "target": "tgt"}.get(side, "src") if two else meanings[0]
     queries = "tgt" if two and (side == "memory" or keys == "tgt") else keys
@@ -201,6 +207,13 @@ def _caller(function: Callable[..., Any], meanings: Sequence[str], side: str) ->
     return (lambda inputs: function(**{name: value(inputs) for name, value in plan.items()})) if plan else None
 
 
+def _handed_over(module: nn.Module, parameters: Sequence[str]) -> dict[str, str]:
+    """What torch's layers call the masks that forward hands them by name (``tgt_mask=foresee``)."""
+    text = text_of(type(module).forward)
+    found = {one: re.search(rf"\b({_OF_TORCH})\s*=\s*{re.escape(one)}\s*[,)]", text) for one in parameters}
+    return {one: match[1] for one, match in found.items() if match}
+
+
 # --- choices --------------------------------------------------------------------------------------
 
 
@@ -214,9 +227,10 @@ def choices(
     own = own_masks(module, parameters, meanings)
     if own:
         yield own
-    offered = {parameter: list(by_convention(parameter, meanings, causal)) for parameter in parameters}
+    said = _handed_over(module, parameters)
+    offered = {one: list(by_convention(one, meanings, causal, said.get(one, ""))) for one in parameters}
     seen: set[tuple[str, ...]] = set()
-    one_a_token = all(names.PADDING_MASK.search(parameter.lower()) for parameter in parameters)
+    one_a_token = all(names.PADDING_MASK.search(said.get(one, one).lower()) for one in parameters)
     for encoding, axes, square in product(ENCODINGS, (2, 4, 3) if one_a_token else (4, 3, 2), (False, True)):
         masks = []
         for candidates in offered.values():

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from conformance.adapters.whole.calling import T
 from conformance.adapters.whole.record import Op, Record, record
 from conformance.adapters.whole.running import RunningModel
 from conformance.adapters.whole.watching import Watching, argument
@@ -28,11 +29,19 @@ class MixingProbes(RunningModel):
     def tokens_compete(self) -> bool:
         """Whether a choice is made among all tokens of a batch: experts with a capacity, experts that choose."""
         if "tokens_compete" not in self.known:
-            batch, length = 3, self.calling.main.length or 7
-            with self.mode(False), torch.no_grad(), _Choices(batch * length) as choices:
-                self.run(self.example(batch, length))
-            self.known["tokens_compete"] = choices.seen
+            only = self.calling.main.length
+            try:
+                self.known["tokens_compete"] = self._chooses_among(3, only or 7)
+            except Exception:
+                if only:
+                    raise
+                self.known["tokens_compete"] = self._chooses_among(3, T)  # it may take even lengths only
         return bool(self.known["tokens_compete"])
+
+    def _chooses_among(self, batch: int, length: int) -> bool:
+        with self.mode(False), torch.no_grad(), _Choices(batch * length) as choices:
+            self.run(self.example(batch, length))
+        return choices.seen
 
     @property
     def batched(self) -> bool:

@@ -193,10 +193,18 @@ def _is_norm(record: Record, call: Call) -> bool:
     return (reduces or bool(names & _WHOLE)) and (bool(vectors) or named)
 
 
+def _is_vector(parameter: Tensor) -> bool:
+    """Whether it is a number for each channel, as (C,) or (1, C, 1, 1)."""
+    return parameter.dim() == 1 or parameter.numel() == max(parameter.shape, default=0) > 1
+
+
 def _fitted(record: Record, call: Call) -> Norm:
     x, y = call.given[0], call.gave[0]
-    width = next((p.numel() for p in call.module.parameters() if p.dim() == 1), x.shape[-1])
+    vectors = [p for p in call.module.parameters() if _is_vector(p)]
+    width = vectors[0].numel() if vectors else x.shape[-1]
     axis = next((i - len(x.shape) for i in reversed(range(len(x.shape))) if x.shape[i] == width), -1)
+    if vectors and vectors[0].dim() > 1:  # (1, C, 1, 1) says which axis it is
+        axis = vectors[0].shape.index(width) - vectors[0].dim()
     named = dict(call.module.named_parameters(recurse=False))
     inside = {value.name: value for op in _ops(record, call) for value in op.inputs if value.kind == "parameter"}
     draw = torch.Generator().manual_seed(0)
@@ -205,14 +213,14 @@ def _fitted(record: Record, call: Call) -> Norm:
     rows = (torch.randn(x.shape, generator=draw) + 0.7).double() * spread
     given, weight, bias = {x: rows}, torch.ones(width).double(), torch.zeros(width).double()
     for name, parameter in named.items():
-        if parameter.dim() != 1:
+        if not _is_vector(parameter):
             continue
         numbers = (torch.randn(width, generator=draw) + (2 if bool(parameter.detach().mean() > 0.5) else 0)).double()
         value = inside.get(f"{call.path}.{name}" if call.path else name)
         is_bias = len(named) > 1 and _is_bias(record, name, value)
         weight, bias = (weight, numbers) if is_bias else (numbers, bias)
         if value is not None:
-            given[value] = numbers
+            given[value] = numbers.reshape(parameter.shape)
     result = record.replay([y], given)[0].double()
     shape = [1] * len(x.shape)
     shape[axis] = width
@@ -229,7 +237,7 @@ def _fitted(record: Record, call: Call) -> Norm:
         else:
             expected = formula(Statistics(rows, axes, weight, bias, eps))
             error = (expected - result).abs().max()
-        return bool(error <= 2e-4 * expected.abs().max().clamp(min=1e-6))
+        return bool(error.isfinite()) and bool(error <= 2e-4 * expected.abs().max().clamp(min=1e-6))
 
     candidates = [*own, *_EPS]
     for name, formula in _RIGHT.items():

@@ -208,7 +208,7 @@ class Proposals:
             for shape, filler in product(shapes, fillers):
                 given_numbers["fixed"] = {**fixed, **{name: filler(name) for name in also}}
                 for masks in choices(self.module, required_masks, ("x",)):
-                    yield Calling((Input("x", names_[0], shape=shape),), masks=masks, **given_numbers)
+                    yield Calling((_of_numbers(names_[0], shape),), masks=masks, **given_numbers)
 
     def may_hold_lists(self, name: str, told: Told) -> bool:
         """Whether a parameter may be ids of lists of texts (B, candidates, T), by what the code says of its axes."""
@@ -224,6 +224,13 @@ class Proposals:
         for shape in number_shapes(self.module, self.options)[:_CONDITIONS]:
             for length in frames if None in shape else (0,):
                 yield tuple(length if size is None else size for size in shape)
+
+
+def _of_numbers(name: str, shape: tuple[int | None, ...]) -> Input:
+    """The input of numbers in this shape."""
+    if len(shape) == 2 and shape[1] is None:
+        return Input("x", name, shape=(None, shape[0]), channels_first=True)
+    return Input("x", name, shape=shape)
 
 
 def _told(module: nn.Module, parameters: Sequence[str]) -> dict[str, Told]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from conformance.adapters.whole.attention import AttentionCore
@@ -267,14 +267,21 @@ def _caller(record: Record, one: Sublayer) -> Place | None:
 
 
 def _projected(record: Record, value: Value) -> Value:
-    """The product with a matrix of its own that a core's result goes into; else the result itself."""
+    """The product with a matrix of its own that a core's result goes into, or that follows it where nothing but a
+    dropout stands between; else the result itself."""
+    once = _product_ahead(record, value, lambda op: moves(op) or pointwise(op) or op.name == "native_dropout")
+    return _product_ahead(record, once, lambda op: moves(op) or op.name == "native_dropout")
+
+
+def _product_ahead(record: Record, value: Value, passes: Callable[[Op], bool]) -> Value:
+    """The next product with a matrix of its own, behind operations that it `passes`; else the value itself."""
     seen, stack = {value}, [value]
     while stack:
         here = stack.pop(0)
         for op in record.consumers(here):
             if op.name in PRODUCTS and here in operands(op):
                 return op.outputs[0] if sum(map(record.computed, operands(op))) == 1 else value
-            if here in carriers(op) and (moves(op) or pointwise(op) or op.name == "native_dropout"):
+            if here in carriers(op) and passes(op):
                 ahead = [made for made in op.outputs if made not in seen]
                 seen.update(ahead)
                 stack.extend(ahead)

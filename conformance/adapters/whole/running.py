@@ -207,6 +207,8 @@ class RunningModel:
             found = self._run_alike(inputs)
         if "out" not in found:
             raise NotProvided(f"{self.made.name} gave no answer of the layout {self.calling.layout} for these inputs")
+        if not found["out"].numel():
+            raise NotProvided(f"{self.made.name} gave an empty answer for these inputs")
         return {name: to_array(found[name].double()) for name in ("out", "loss") if name in found}
 
     def beside(self, inputs: Mapping[str, Any]) -> Arrays:

@@ -218,7 +218,9 @@ class _Finder:
     def said(self, calling: Calling) -> Calling:
         shown = []
         for one in calling.inputs:
-            what = f"token ids of {one.vocab}" if one.vocab else f"numbers {one.shape}"
+            what = (
+                f"token ids of {one.vocab}" if one.vocab else f"numbers {one.shape[:: -1 if one.channels_first else 1]}"
+            )
             shown.append(f"{one.parameter} = {what}")
         beside = [make for make in calling.fixed.values() if isinstance(make, Beside)]
         shown += [f"{make.name} = numbers {make.shape}, the same for every sample" for make in beside]

@@ -177,14 +177,15 @@ def _made_at(model: nn.Module, path: str) -> Place | None:
 def _unused_results(record: Record) -> Iterator[Finding]:
     alive, returned = record.before(record.outcomes), record.before(record.results)
     dead: set[int] = set()
+    used = {call.path for call in record.calls if any(value in alive for value in call.gave)}
     for call in record.calls:
         if call.parent in dead:
             dead.add(call.number)
             continue
         made = [value for value in call.gave if value.op in call.ops]
         inside = [value for op in call.ops for value in record.ops[op].inputs if value.kind == "parameter"]
-        if call.parent < 0 or not made or not inside or any(value in alive for value in made):
-            continue
+        if call.parent < 0 or not made or not inside or call.path in used:
+            continue  # also where another call of it is used: of a table some rows may be for longer inputs
         if any(value in returned for number in call.ops for value in record.ops[number].outputs):
             continue  # it left something in memory that is read later: a cache
         dead.add(call.number)

@@ -78,6 +78,21 @@ def sdpa(query, key, value, attn_mask=None, dropout_p=0.0, is_causal=False, scal
     return weight @ value
 """,
 )
+STYLES["attention: a rate called dropout"] = (
+    "scaled_dot_product_attention",
+    "attention",
+    """
+def scaled_dot_product_attention(q, k, v, mask=None, dropout: float = 0.0, training: bool = False):
+    scores = torch.matmul(q, k.transpose(-2, -1)) / math.sqrt(q.size(-1))
+    if mask is not None:
+        # mask = True/1 where we want to BLOCK attention
+        scores = scores.masked_fill(mask == 1, float("-inf"))
+    weights = F.softmax(scores, dim=-1)
+    if dropout > 0.0 and training:
+        weights = F.dropout(weights, p=dropout)
+    return torch.matmul(weights, v)
+""",
+)
 STYLES["attention: causal by itself"] = (
     "causal_attention",
     "attention",
@@ -325,6 +340,7 @@ MUTANTS: list[tuple[str, str, str]] = [
     ("attention: torch's own", "attn_mask, dropout_p, is_causal", "None, dropout_p, is_causal"),
     ("attention: torch's written out", "dropout_p, training", "dropout_p, True"),
     ("attention: torch's written out", ".tril()", ".tril(-1)"),
+    ("attention: a rate called dropout", "dropout > 0.0 and training", "dropout >= 0.0"),
     ("attention: causal by itself", "math.sqrt(k.size(-1))", "math.sqrt(T)"),
     ("attention: scale handed in", "attn.sum(-1, keepdim=True)", "attn.sum(-2, keepdim=True)"),
     ("causal mask: annotated", "diagonal=1", "diagonal=0"),

@@ -31,6 +31,17 @@ class LabelSmoothing(nn.Module):
         return self.criterion(x, true_dist.clone().detach())
 """,
 )
+STYLES["loss: a mask of padding, additive"] = (
+    "masked_loss",
+    "cross_entropy",
+    """
+def masked_loss(logits, target, pad_mask):
+    "pad_mask: 0 for words, -inf for padding"
+    counts = torch.where(pad_mask != 0, 0.0, 1.0)
+    rows = F.cross_entropy(logits, target, reduction="none")
+    return (rows * counts).sum() / counts.sum()
+""",
+)
 STYLES["loss: V - 1, mean"] = (
     "LabelSmoothingLoss",
     "cross_entropy",
@@ -311,6 +322,7 @@ def lm_loss(model, data, target):
 )
 
 MUTANTS: list[tuple[str, str, str]] = [
+    ("loss: a mask of padding, additive", "counts.sum()", "counts.numel()"),
     ("loss: annotated", "1.0 - smoothing", "1.0"),
     ("loss: annotated", "self.size - 2", "self.size"),
     ("loss: annotated", "true_dist[:, self.padding_idx] = 0", "pass"),

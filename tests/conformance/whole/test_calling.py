@@ -120,6 +120,41 @@ def test_a_model_without_a_forward_is_called_by_encode_decode_and_project(whole)
     assert again(**again.example(2, 5))["out"].shape == (2, 5, 23)
 
 
+CHATTER = """
+class Chatter(nn.Module):
+    def __init__(self, d=16):
+        super().__init__()
+        self.words, self.places, self.out = nn.Embedding(20, d), nn.Parameter(torch.randn(32, d)), nn.Linear(d, 20)
+        self.encoder = nn.TransformerEncoder(nn.TransformerEncoderLayer(d, 2, 32, batch_first=True), 1)
+        self.decoder = nn.TransformerDecoder(nn.TransformerDecoderLayer(d, 2, 32, batch_first=True), 1)
+
+    def forward(self, X, Y, X_mask, Y_mask, foresee_mask):
+        memory = self.encoder(self.words(X) + self.places[: X.shape[1]], src_key_padding_mask=X_mask)
+        x = self.words(Y) + self.places[: Y.shape[1]]
+        padding = dict(tgt_key_padding_mask=Y_mask, memory_key_padding_mask=X_mask)
+        return self.out(self.decoder(x, memory, tgt_mask=foresee_mask, tgt_is_causal=True, **padding))
+"""
+
+
+def test_masks_are_what_the_layers_of_torch_call_them(whole):
+    found = whole("Chatter", CHATTER)
+    made = {mask.parameter: mask.how for mask in found.calling.masks}
+    assert made["foresee_mask"] == "bool, True = hidden, (Tq, Tk)"
+    assert made["X_mask"] == made["Y_mask"] == "bool, True = hidden, (B, Tk)"
+    assert "attention" in found.inside().seen
+
+
+def test_a_run_that_only_the_fast_path_stands_is_not_an_error(whole):
+    from conformance.protocol import NotProvided
+
+    text = CHATTER.replace(", foresee_mask):", "):").replace("tgt_mask=foresee_mask", "tgt_mask=None")
+    found = whole("Chatter", text)
+    with pytest.raises(
+        NotProvided, match="runs only on torch's fast path, and else raises RuntimeError: Need attn_mask"
+    ):
+        found.inside()
+
+
 def test_a_mask_whose_default_breaks_is_given(whole):
     text = """
         class Net(nn.Module):
@@ -297,7 +332,8 @@ def test_the_axis_of_time_of_a_series_is_the_one_that_is_free(whole):
     """
     assert whole("Net", text).calling.main.shape == (None, 8)
     channels_first = text.replace("x.transpose(1, 2)", "x", 1)
-    assert whole("Net", channels_first).calling.main.shape == (8, None)
+    main = whole("Net", channels_first).calling.main
+    assert (main.shape, main.channels_first) == ((None, 8), True)
 
 
 def test_a_model_that_shortens_its_input_gets_enough_of_it(whole):

@@ -87,17 +87,41 @@ def test_frames_that_fill_no_window_of_a_convolution_are_no_mistake(verdict, cla
     assert verdict("Speech", SPEECH.replace("SEEN", "x"), claim) == "PASS"
 
 
-def test_channels_that_stand_before_their_frames_are_no_words(verdict):
-    text = """
-        class Filter(nn.Module):
-            def __init__(self, channels=20):
-                super().__init__()
-                self.conv = nn.Conv1d(channels, channels, 3, padding=1)
+CHANNELS_FIRST = """
+    class Sensors(nn.Module):
+        def __init__(self, channels=20):
+            super().__init__()
+            self.first, self.stack, self.out = nn.Conv1d(channels, 8, 3, padding=1), stack(), nn.Linear(8, 5)
 
-            def forward(self, signal):
-                return self.conv(signal)
+        def forward(self, signal):
+            x = self.first(signal).transpose(1, 2)
+            return self.out(SEEN)
+"""
+
+
+@pytest.mark.parametrize(("seen", "said"), [("self.stack(x)", "PASS"), ("x", "NOTE")])
+def test_frames_behind_their_channels_are_frames(verdict, seen, said):
+    assert verdict("Sensors", CHANNELS_FIRST.replace("SEEN", seen), "encoder-every-word-reaches-every-word") == said
+
+
+def test_halves_of_an_even_length_are_taken(made):
+    from conformance.adapters.whole.model import part
+
+    text = """
+        class Gate(nn.Module):
+            def forward(self, x):
+                values, gates = x.chunk(2, 1)
+                return values * gates.sigmoid()
     """
-    assert verdict("Filter", text, "encoder-every-word-reaches-every-word") == "NOT_PROVIDED"
+    assert not part(made("Gate", text)).tokens_compete
+
+
+def test_frames_that_a_function_cuts_at_zero_are_seen_in_other_data(verdict):
+    """One channel and a function that is zero for half of all numbers: some frames of some data reach nothing."""
+    text = SPEECH.replace("SEEN", "x").replace(
+        "bins, 8, 3, 2), nn.Conv1d(8, 8, 3, 2)", "bins, 1, 3, 2), nn.Conv1d(1, 8, 3, 2)"
+    )
+    assert verdict("Speech", text, "encoder-every-word-reaches-every-word") == "PASS"
 
 
 def test_rows_that_are_hidden_from_the_others_are_one(verdict):

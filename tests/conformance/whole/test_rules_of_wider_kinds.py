@@ -1,0 +1,204 @@
+"""Rules that repositories of wider kinds taught, on classes like theirs: norms over the channels of a picture, maps
+behind torch's attention, tables that are read twice, empty answers, routers that a loss teaches, places that stand first.
+
+Beside what is right stands a real mistake of the same place.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+from torch import nn  # noqa: E402
+from wholes import pointed  # noqa: E402
+
+from conformance.check import CHECKS  # noqa: E402
+from conformance.protocol import NotProvided  # noqa: E402
+from conformance.runner import run_check  # noqa: E402
+
+WIDTH, VOCAB = 16, 23
+
+
+def said(cls, claim):
+    return run_check(CHECKS[claim], pointed(cls), "quick").verdict.name
+
+
+# --- norms over channels
+
+
+class ChannelNorm(nn.Module):
+    def __init__(self, channels, eps=1e-5):
+        super().__init__()
+        self.g, self.b = nn.Parameter(torch.ones(1, channels, 1, 1)), nn.Parameter(torch.zeros(1, channels, 1, 1))
+        self.eps = eps
+
+    def forward(self, x):
+        mean, variance = x.mean(1, keepdim=True), x.var(1, unbiased=False, keepdim=True)
+        return (x - mean) / (variance + self.eps).sqrt() * self.g + self.b
+
+
+class NormOfPlaces(ChannelNorm):
+    def forward(self, x):
+        mean, variance = x.mean(3, keepdim=True), x.var(3, unbiased=False, keepdim=True)
+        return (x - mean) / (variance + self.eps).sqrt() * self.g + self.b
+
+
+class Picture(nn.Module):
+    norm = ChannelNorm
+
+    def __init__(self, n_classes=5):
+        super().__init__()
+        self.first, self.second = nn.Conv2d(3, 8, 4, 4), nn.Conv2d(8, 8, 1)
+        self.layer_norm, self.head = self.norm(8), nn.Linear(8, n_classes)
+
+    def forward(self, images):
+        x = self.first(images)
+        return self.head((x + self.second(self.layer_norm(x))).mean((2, 3)))
+
+
+class WrongPicture(Picture):
+    norm = NormOfPlaces
+
+
+@pytest.mark.parametrize(("cls", "verdict"), [(Picture, "PASS"), (WrongPicture, "FAIL")])
+def test_a_norm_of_channels_is_one_whatever_the_shape_of_its_weights(cls, verdict):
+    assert said(cls, "norm-is-its-formula") == verdict
+
+
+# --- residuals, and results that nothing reads
+
+
+class Block(nn.Module):
+    def __init__(self, last=False):
+        super().__init__()
+        self.norm1, self.norm2 = nn.LayerNorm(WIDTH), nn.LayerNorm(WIDTH)
+        self.attn = nn.MultiheadAttention(WIDTH, 2, batch_first=True)
+        self.c_proj, self.drop = nn.Linear(WIDTH, WIDTH), nn.Dropout(0.1)
+        self.mlp = nn.Sequential(nn.Linear(WIDTH, 32), nn.GELU(), nn.Linear(32, WIDTH))
+
+    def forward(self, x):
+        y = self.norm1(x)
+        x = x + self.drop(self.c_proj(self.attn(y, y, y, need_weights=False)[0]))
+        return x + self.mlp(self.norm2(x))
+
+
+class BlockWithout(Block):
+    def forward(self, x):
+        y = self.norm1(x)
+        x = self.drop(self.c_proj(self.attn(y, y, y, need_weights=False)[0]))
+        return x + self.mlp(self.norm2(x))
+
+
+class Reader(nn.Module):
+    block = Block
+
+    def __init__(self):
+        super().__init__()
+        self.words, self.places = nn.Embedding(VOCAB, WIDTH), nn.Embedding(64, WIDTH)
+        self.blocks, self.head = nn.ModuleList(self.block() for _ in range(2)), nn.Linear(WIDTH, VOCAB)
+
+    def forward(self, ids):
+        first = self.places(torch.zeros(1, dtype=torch.long)).clone()  # for what stands before a long input
+        at = torch.arange(ids.size(1))
+        places = self.places(at)
+        if ids.size(1) > 60:
+            places = torch.cat([first, places[1:]])
+        x = self.words(ids) + places
+        for block in self.blocks:
+            x = block(x)
+        return self.head(x)
+
+
+class ReaderWithout(Reader):
+    block = BlockWithout
+
+
+@pytest.mark.parametrize(("cls", "verdict"), [(Reader, "PASS"), (ReaderWithout, "FAIL")])
+def test_a_map_behind_torchs_attention_belongs_to_it(cls, verdict):
+    assert said(cls, "sublayers-have-a-residual") == verdict
+
+
+class UnreadReader(Reader):
+    def __init__(self):
+        super().__init__()
+        self.more = nn.Linear(WIDTH, WIDTH)
+
+    def forward(self, ids):
+        self.more(self.words(ids))
+        return super().forward(ids)
+
+
+@pytest.mark.parametrize(("cls", "verdict"), [(Reader, "PASS"), (UnreadReader, "FAIL")])
+def test_a_table_of_which_another_call_is_used_is_used(cls, verdict):
+    assert said(cls, "results-that-are-computed-are-used") == verdict
+
+
+# --- components
+
+
+class Shuffle(nn.Module):
+    """Keeps a share of the patches (B, T, d): of few patches none."""
+
+    def forward(self, patches):
+        return patches[:, : patches.size(1) // 10]
+
+
+def test_an_empty_answer_is_none():
+    found = pointed(Shuffle).build("module", {})
+    with pytest.raises(NotProvided, match="Shuffle gave an empty answer for these inputs"):
+        found(x=np.zeros((2, 6, 32)))
+
+
+class Places(nn.Module):
+    """Adds places to (T, B, d)."""
+
+    def __init__(self, width=WIDTH, most=64):
+        super().__init__()
+        self.register_buffer("table", torch.randn(most, 1, width))
+
+    def forward(self, x):
+        return x + self.table[: x.size(0), :]
+
+
+def test_a_table_that_the_first_size_cuts_is_one_of_places():
+    assert said(Places, "model-answers-one-sentence-as-in-a-batch") == "PASS"
+
+
+class Routed(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.router = nn.Linear(WIDTH, 2)
+        self.experts = nn.ModuleList(nn.Linear(WIDTH, WIDTH) for _ in range(2))
+
+    def forward(self, x):
+        shares = self.router(x).softmax(-1)
+        chosen = shares.argmax(-1, keepdim=True)
+        x = x + sum(expert(x) * (chosen == i) for i, expert in enumerate(self.experts))
+        return x, (shares.mean((0, 1)) ** 2).sum()
+
+
+class Mixture(nn.Module):
+    """Gives the loss of its routers beside the answer."""
+
+    def __init__(self):
+        super().__init__()
+        self.words, self.head = nn.Embedding(VOCAB, WIDTH), nn.Linear(WIDTH, VOCAB)
+        self.blocks = nn.ModuleList(Routed() for _ in range(2))
+
+    def forward(self, ids):
+        x, balance = self.words(ids), 0.0
+        for block in self.blocks:
+            x, more = block(x)
+            balance = balance + more
+        return self.head(x), balance
+
+
+class MixtureWithoutLoss(Mixture):
+    def forward(self, ids):
+        return super().forward(ids)[0]
+
+
+@pytest.mark.parametrize(("cls", "verdict"), [(Mixture, "PASS"), (MixtureWithoutLoss, "FAIL")])
+def test_a_router_that_a_loss_teaches_learns(cls, verdict):
+    assert said(cls, "model-every-parameter-gets-a-gradient") == verdict
