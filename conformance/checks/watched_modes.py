@@ -59,7 +59,7 @@ def in_training_mode(impl: Any, draw: Draw) -> Evidence:
     from conformance.watch.events import Mode
 
     run = run_of(impl)
-    calls = [call for call in training(run) if call.random or call.resting]
+    calls = [call for call in training(run) if (call.random or call.resting) and not call.frozen]
     if not calls:
         raise NotProvided("no dropout with a rate above zero was seen in training")
     for call in calls:

@@ -316,6 +316,29 @@ def test_a_direction_that_is_read_where_it_begins_has_no_gradient_for_its_state(
     assert "run-gradients-are-not-zero" not in failures(BOTH_WAYS)
 
 
+TAUGHT = """
+def labels(logits, x, y):
+    return F.cross_entropy(logits, y)
+def taught(logits, x, y):
+    return F.kl_div(logits.log_softmax(-1), teacher(x).softmax(-1), reduction="batchmean")
+def learn(model, loss):
+    optimizer = sgd(model)
+    model.train()
+    for _ in range(4):
+        optimizer.zero_grad()
+        loss(model(x), x, y).backward()
+        optimizer.step()
+teacher = nn.Sequential(nn.Linear(4, 8), nn.Dropout(0.2), nn.Linear(8, 3))
+learn(teacher, labels)
+teacher.eval(){frozen}
+learn(nn.Linear(4, 3), taught)
+"""
+
+
+def test_a_frozen_teacher_that_learned_before_is_not_in_training():
+    assert "run-training-is-in-training-mode" not in failures(TAUGHT.format(frozen=".requires_grad_(False)"))
+
+
 HITS = """
 loader = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(x, y), batch_size={rows})
 fit(model, sgd(model, scaled), count=3)

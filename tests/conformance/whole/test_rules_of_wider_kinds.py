@@ -1,5 +1,6 @@
 """Rules that repositories of wider kinds taught, on classes like theirs: norms over the channels of a picture, maps
-behind torch's attention, tables that are read twice, empty answers, routers that a loss teaches, places that stand first.
+behind torch's attention, tables that are read twice, empty answers, routers that a loss teaches, and places that come
+first.
 
 Beside what is right stands a real mistake of the same place.
 """
