@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from conformance.mutants.script import GENERATION, REWARDS, script
+from conformance.mutants.script import GENERATION, REWARDS, ROWS, script
 
 script(
     "NoiseWithoutItsRoot",
@@ -52,4 +52,16 @@ script(
     ("return -gain.mean()", "return gain.mean()"),
     breaks=("run-loss-falls-with-what-is-to-grow",),
     defect="The objective is made small.",
+)
+script(
+    "SigmoidTwice",
+    ROWS,
+    (
+        "            loss = F.cross_entropy(model(x), labels)\n            optimizer",
+        "            chances = model(x).sigmoid()\n"
+        "            loss = F.binary_cross_entropy_with_logits(chances, F.one_hot(labels, CLASSES).float())\n"
+        "            optimizer",
+    ),
+    breaks=("run-cross-entropy-gets-logits",),
+    defect="The binary cross-entropy, which takes the sigmoid itself, gets chances.",
 )
