@@ -166,6 +166,16 @@ script(
     defect="Means of batches are added up as they are made, and divided by the number of sentences.",
 )  # fmt: skip
 script(
+    "RowsOverBatches",
+    EPOCHS,
+    ("    return sum(loss_of(model, loss_fn, src, tgt).item() for src, tgt in loader) / len(loader)\n",
+     "    total = 0.0\n    for src, tgt in loader:\n"
+     "        total += loss_of(model, loss_fn, src, tgt).item() * src.size(1)\n"
+     "    return total / len(loader)\n"),
+    breaks=("run-mean-is-over-what-is-summed",),
+    defect="Means that are weighed by their sentences are divided by the number of batches.",
+)  # fmt: skip
+script(
     "SumOverAllLabels",
     MASKED,
     ("        loss = nn.functional.cross_entropy(logits.view(-1, VOCAB), labels.view(-1))\n",
