@@ -135,6 +135,14 @@ script(
 )
 
 script(
+    "BestByTrainingLoss",
+    EPOCHS,
+    ("        if val_loss < best_loss:\n", "        if train_loss < best_loss:\n"),
+    ("copy.deepcopy(model.state_dict()), val_loss", "copy.deepcopy(model.state_dict()), train_loss"),
+    breaks=("run-best-is-of-what-judges",),
+    defect="The weights with the lowest loss of training are kept, and the loss of the other data chooses nothing.",
+)
+script(
     "BestByTheLastBatch",
     ROWS,
     ("        if valid_loss < best_loss:\n", "        if loss.item() < best_loss:\n"),

@@ -439,6 +439,9 @@ EPOCH = """for _ in range(2):
         (f"loss = torch.tensor(other_val_loss)\n    if loss < best:\n        best = loss\n        {KEPT}", NOT_SEEN),
         (f"if loss < best:\n        best = loss\n        {KEPT}\n    if other_val_loss < 0:\n        break", NOT_SEEN),
         ("if loss < best:\n        best = loss", NOT_SEEN),
+        (f"train_loss = loss.item()\n    if train_loss < best:\n        best = train_loss\n        {KEPT}", FAIL),
+        (f"train_loss = loss.item()\n    if not best or train_loss < best:\n        {KEPT}", FAIL),
+        (f"train_loss = loss.item()\n    if other_val_loss < best:\n        {KEPT}", NOT_SEEN),
     ],
 )
 def test_the_best_is_chosen_by_what_judges(chosen, expected):
