@@ -157,3 +157,27 @@ def loss_falls_with_what_is_to_grow(impl: Any, draw: Draw) -> Evidence:
         diagnosis=f"Each step makes {what} smaller, which is to grow.",
         mend="put a minus before it",
     )
+
+
+@check("run-logarithms-of-scales-are-undone", roles=RUN)
+def logarithms_are_undone(impl: Any, draw: Draw) -> Evidence:
+    """A scale that is learned as its logarithm goes through the exponential."""
+    from conformance.watch import formulas
+
+    run = run_of(impl)
+    step = steps_of(run)[-1]
+    found = [*formulas.logarithms(run)]
+    if not found:
+        raise NotProvided("no scale was seen that is learned as its logarithm")
+    wrong = next(filter(None, found), None)
+    if wrong is None:
+        return kept("scales that are learned as logarithms, which go through the exponential", len(found))
+    return broken(
+        step,
+        f"what is made of {wrong.name}, which begins as a logarithm",
+        "its exponential",
+        "none: it is used as it is",
+        at=lambda lines: lines.first(wrong.place, wrong.begun),
+        diagnosis=f"{wrong.name} is the logarithm of a scale, and is taken for the scale.",
+        mend=f"{wrong.name}.exp()",
+    )

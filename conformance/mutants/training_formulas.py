@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from conformance.mutants.script import GENERATION, REWARDS, ROWS, script
+from conformance.mutants.script import GENERATION, PAIRS, REWARDS, ROWS, script
 
 script(
     "NoiseWithoutItsRoot",
@@ -64,4 +64,12 @@ script(
     ),
     breaks=("run-cross-entropy-gets-logits",),
     defect="The binary cross-entropy, which takes the sigmoid itself, gets chances.",
+)
+script(
+    "LogarithmForScale",
+    PAIRS,
+    ("self.scale = nn.Parameter(torch.tensor(2.0))", "self.scale = nn.Parameter(torch.tensor(7.4).log())"),
+    ("return self.scale.exp() * one @ two.T", "return self.scale * one @ two.T"),
+    breaks=("run-logarithms-of-scales-are-undone",),
+    defect="The logarithm of the scale is taken for the scale.",
 )

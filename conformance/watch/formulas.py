@@ -1,5 +1,5 @@
 """What a script's text says of formulas that have one form: noise that is mixed in, guidance, draws from a Gaussian,
-and chances."""
+chances, and logarithms of a scale."""
 
 from __future__ import annotations
 
@@ -312,3 +312,55 @@ def _compared(test: ast.expr) -> tuple[str, bool] | None:
         if is_drawn and isinstance(other, (ast.Name, ast.Attribute)):
             return ast.unparse(other).rpartition(".")[2], is_below
     return None
+
+
+class Logarithm(NamedTuple):
+    """A parameter begins as the logarithm of a scale, and nothing takes its exponential. name: of it. place: where it
+    is read; begun: where it begins."""
+
+    name: str
+    place: str
+    begun: str
+
+
+_SCALE = re.compile(r"scale|temp", re.IGNORECASE)
+_UNDOES = re.compile(r"(^|\.)(exp|exp2|expm1|pow|softplus|sigmoid)$")
+
+
+def logarithms(run: Any) -> Iterator[Logarithm | None]:
+    """Where a scale is learned as its logarithm; None where a line of the scripts undoes one."""
+    files = sources(run)
+    undone = [ast.unparse(one) for source in files for one in source.nodes if _undoes(source, one)]
+    is_undone = any(_SCALE.search(text) for text in undone)
+    for source in files:
+        for name, begun in _begun_as_logarithms(source):
+            reads = [n for n in source.nodes if isinstance(n, ast.Attribute) and n.attr == name]
+            read = next((n for n in reads if isinstance(n.ctx, ast.Load) and not _is_watched(source, n)), None)
+            if is_undone:
+                yield None
+            elif read is not None:
+                yield Logarithm(name, source.place(read), source.place(begun))
+
+
+def _undoes(source: Source, node: ast.AST) -> bool:
+    """Whether this may undo a logarithm, and is more than a number that is shown."""
+    if isinstance(node, ast.Call) and _UNDOES.search(ast.unparse(node.func)):
+        return getattr(source.around.get(node), "attr", "") != "item"
+    power = source.around.get(node)
+    return isinstance(power, ast.BinOp) and isinstance(power.op, ast.Pow) and power.right is node
+
+
+def _begun_as_logarithms(source: Source) -> Iterator[tuple[str, ast.Assign]]:
+    for node in source.nodes:
+        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Attribute):
+            calls = [one for one in ast.walk(node.value) if isinstance(one, ast.Call)]
+            names = [ast.unparse(one.func).rpartition(".")[2] for one in calls]
+            if "Parameter" in names and "log" in names and _SCALE.search(node.targets[0].attr):
+                yield node.targets[0].attr, node
+
+
+def _is_watched(source: Source, node: ast.AST) -> bool:
+    """Whether a number is only shown, clipped where it is kept, or given to an optimizer."""
+    statement = source.statement(node)
+    text = ast.unparse(statement).splitlines()[0]
+    return re.search(r"print\(|log\w*\(|\.data\b|clamp_|\.item\(|optim|no_grad|^return self\.\w+$", text) is not None

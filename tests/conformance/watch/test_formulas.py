@@ -18,6 +18,7 @@ NOISE, GUIDANCE, DRAWS = (
 CHANCES, SMALLER, FALLS = (
     "run-chances-are-what-they-are-named", "run-clipped-objective-is-the-smaller", "run-loss-falls-with-what-is-to-grow"
 )  # fmt: skip
+LOGARITHM = "run-logarithms-of-scales-are-undone"
 LOOP = """
 import torch
 from torch import nn
@@ -40,6 +41,11 @@ def judged(claim, text):
 KL = "def loss_of(x, m, logvar):\n    kl = SIGN0.5 * torch.sum(1 + logvar - m**2 - logvar.exp())\n    return x + kl\n"
 USED = "def step(x, mu, logvar):\n    loss = loss_of(x, mu, logvar)\n    loss.backward()\n"
 DRAW = "def code(mu, logvar):\n    std = STD\n    return mu + torch.randn_like(std) * std\n"
+PAIRED = (
+    "class Pairs(nn.Module):\n    def __init__(self):\n        super().__init__()\n"
+    "        self.logit_scale = nn.Parameter(torch.tensor(14.0).log())\n"
+    "    def forward(self, a, b):\n        return USED * a @ b.T\n"
+)
 POLICY = "def learn(r, a, e):\n    one = r * a\n    two = torch.clamp(r, 1 - e, 1 + e) * a\n"
 
 
@@ -59,6 +65,8 @@ POLICY = "def learn(r, a, e):\n    one = r * a\n    two = torch.clamp(r, 1 - e, 
         (SMALLER, POLICY + "    loss = torch.min(-one, -two).mean()\n    loss.backward()\n", ""),
         (FALLS, POLICY + "    gain = torch.min(one, two)\n    loss = gain.mean()\n    loss.backward()\n",
          "loss = gain.mean()"),
+        (LOGARITHM, PAIRED.replace("USED", "self.logit_scale"), "return self.logit_scale * a @ b.T"),
+        (LOGARITHM, PAIRED.replace("USED", "self.logit_scale") + "print(Pairs().logit_scale.exp().item())\n", ""),
         (FALLS, KL.replace("SIGN", "") + USED, "kl = 0.5 * torch.sum(1 + logvar - m**2 - logvar.exp())"),
     ],
 )  # fmt: skip
@@ -92,6 +100,10 @@ def test_what_is_wrong_is_told(claim, text, line):
         (FALLS, POLICY + "    gain = torch.min(one, two)\n    return gain.mean()\n"),
         (FALLS, POLICY + "    gain = torch.min(one, two)\n    gain = -gain\n    gain.mean().backward()\n"),
         (FALLS, KL + USED),
+        (LOGARITHM, PAIRED.replace("USED", "self.logit_scale.exp()")),
+        (LOGARITHM, PAIRED.replace("USED", "torch.clamp(self.logit_scale, max=4.6).exp()")),
+        (LOGARITHM, PAIRED.replace("USED * a", "a") + "def loss(scores, scale):\n    return scores * scale.exp()\n"),
+        (LOGARITHM, PAIRED.replace(".log()", "").replace("USED", "self.logit_scale")),
     ],
 )  # fmt: skip
 def test_what_is_right_or_may_be_meant_is_not_told(claim, text):
