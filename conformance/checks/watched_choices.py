@@ -281,3 +281,25 @@ def best_weights_are_read(impl: Any, draw: Draw) -> Evidence:
         diagnosis=f"{name} keeps a copy of the best weights, and nothing reads it: what is used is the last weights.",
         mend=f"model.load_state_dict({name}) behind the loop",
     )
+
+
+@check("run-kept-model-is-a-copy", roles=RUN)
+def kept_model_is_a_copy(impl: Any, draw: Draw) -> Evidence:
+    """What is kept as a reference or as the best model is a copy of the one that learns."""
+    from conformance.watch import aliases
+
+    run = run_of(impl)
+    step = steps_of(run)[-1]
+    found = aliases.aliases(run)
+    if not found:
+        raise NotProvided("no second name of the model that learns was seen that says another one")
+    name, learner, place = found[0]
+    return broken(
+        step,
+        f"what {name} is",
+        f"a copy of {learner}",
+        f"{learner} itself, which goes on learning",
+        at=lambda lines: lines.first(place),
+        diagnosis=f"{name} is a second name of {learner}: it changes with each step.",
+        mend=f"{name} = copy.deepcopy({learner})",
+    )
