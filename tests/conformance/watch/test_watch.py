@@ -20,6 +20,7 @@ from conformance.mutants.script import (  # noqa: E402
     MASKED,
     NOTED,
     PRETRAINING,
+    REWARDS,
     TAGGING,
     TRAINER,
     TRANSLATION,
@@ -57,7 +58,7 @@ def loop(steps=4, after="pass"):
 
 
 @pytest.mark.parametrize(
-    "name", [LANGUAGE, TRANSLATION, MASKED, TRAINER, ANNOTATED, PRETRAINING, EPOCHS, CONTRAST, TAGGING]
+    "name", [LANGUAGE, TRANSLATION, MASKED, TRAINER, ANNOTATED, PRETRAINING, EPOCHS, CONTRAST, TAGGING, REWARDS]
 )
 def test_a_correct_script_breaks_nothing(name):
     results = results_of(script_run(name).run)
