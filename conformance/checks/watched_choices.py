@@ -97,23 +97,23 @@ def best_is_of_learner(impl: Any, draw: Draw) -> Evidence:
 
 @check("run-best-is-of-what-judges", roles=RUN)
 def best_is_of_what_judges(impl: Any, draw: Draw) -> Evidence:
-    """Where other data are measured, weights are kept by that, and not by the loss of the last training batch."""
+    """Where other data are measured, weights are kept by that, and not by a loss of training."""
     from conformance.watch import choices
 
     run = run_of(impl)
     step = steps_of(run)[-1]
-    found = choices.by_the_last_batch(run)
+    found = choices.by_training(run)
     if not found:
-        raise NotProvided("no weights were seen that are kept by the loss of the last training batch")
-    loss, judged, place = found[0]
+        raise NotProvided("no weights were seen that are kept by a loss of training")
+    loss, judged, is_last, place = found[0]
+    of = "the last batch of the epoch, by chance low or high" if is_last else "what the model learns by heart"
     return broken(
         step,
         "by what weights are kept",
         judged,
-        f"{loss}, of the last training batch",
+        f"{loss}, of the {'last training batch' if is_last else 'training data'}",
         at=lambda lines: lines.first(place),
-        diagnosis=f"{judged} is measured and chooses nothing: weights are kept by {loss}, which is that of the last "
-        "batch of the epoch, by chance low or high.",
+        diagnosis=f"{judged} is measured and chooses nothing: weights are kept by {loss}, which is that of {of}.",
         mend=f"compare {judged} with the best one so far",
     )
 
@@ -280,4 +280,26 @@ def best_weights_are_read(impl: Any, draw: Draw) -> Evidence:
         at=lambda lines: lines.first(place, also),
         diagnosis=f"{name} keeps a copy of the best weights, and nothing reads it: what is used is the last weights.",
         mend=f"model.load_state_dict({name}) behind the loop",
+    )
+
+
+@check("run-kept-model-is-a-copy", roles=RUN)
+def kept_model_is_a_copy(impl: Any, draw: Draw) -> Evidence:
+    """What is kept as a reference or as the best model is a copy of the one that learns."""
+    from conformance.watch import aliases
+
+    run = run_of(impl)
+    step = steps_of(run)[-1]
+    found = aliases.aliases(run)
+    if not found:
+        raise NotProvided("no second name of the model that learns was seen that says another one")
+    name, learner, place = found[0]
+    return broken(
+        step,
+        f"what {name} is",
+        f"a copy of {learner}",
+        f"{learner} itself, which goes on learning",
+        at=lambda lines: lines.first(place),
+        diagnosis=f"{name} is a second name of {learner}: it changes with each step.",
+        mend=f"{name} = copy.deepcopy({learner})",
     )

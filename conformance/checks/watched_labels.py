@@ -271,10 +271,13 @@ def like_shapes(impl: Any, draw: Draw) -> Evidence:
     )
 
 
+BINARY = "binary_cross_entropy_with_logits"
+
+
 @check("run-cross-entropy-gets-logits", roles=RUN)
 def gets_logits(impl: Any, draw: Draw) -> Evidence:
-    """`cross_entropy` takes the softmax itself: it is not given probabilities."""
-    losses = [loss for loss in trained(run_of(impl), "cross_entropy") if loss.input]
+    """`cross_entropy` takes the softmax itself, and the binary one the sigmoid: they are not given probabilities."""
+    losses = [loss for loss in trained(run_of(impl), "cross_entropy", BINARY) if loss.input]
     right = {loss.place for loss in losses if loss.input != "probabilities"}
     wrong = [loss for loss in losses if loss.place not in right]
     if not losses:
@@ -285,10 +288,10 @@ def gets_logits(impl: Any, draw: Draw) -> Evidence:
         wrong[0],
         "what the cross-entropy gets",
         "logits",
-        "rows of numbers from 0 to 1 that sum to 1",
+        "the result of a sigmoid" if wrong[0].name == BINARY else "rows of numbers from 0 to 1 that sum to 1",
         at=lambda lines: lines.first(wrong[0].softmax, wrong[0].place),
-        diagnosis="The cross-entropy gets probabilities, and takes their softmax again.",
-        mend="give it the logits: leave the softmax out of the model's output in training",
+        diagnosis="The cross-entropy gets probabilities, and takes their softmax again, or their sigmoid.",
+        mend="give it the logits: leave the softmax or sigmoid out of the model's output in training",
     )
 
 

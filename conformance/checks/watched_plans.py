@@ -156,10 +156,9 @@ def mean_over_what_is_summed(impl: Any, draw: Draw) -> Evidence:
             steps_of(run)[-1],
             "what the weighed means of the batches are divided by",
             f"the sum of {weight}",
-            f"the sum of {number}",
+            number,
             at=lambda lines: lines.first(place),
-            diagnosis=f"Each mean is weighed by {weight} and the sum divided by {number}: one of them counts the "
-            "labels that count, the other one all places.",
+            diagnosis=f"Each mean is weighed by {weight} and the sum divided by {number}, which counts something else.",
             mend="weigh and divide by the same number",
         )
     judged = [one for one in run.of(Loss) if not one.gradients and one.value is not None and one.stack]

@@ -353,6 +353,29 @@ def right_way(impl: Any, draw: Draw) -> Evidence:
     return kept("schedules look the right way", named[0][0].mode)
 
 
+_COUNTER = re.compile(r"^(\w+\.)*(epoch|step|iteration|it|global_step|i)( \+ 1)?$")
+
+
+@check("run-plateau-is-told-a-measure", roles=RUN)
+def plateau_is_told_a_measure(impl: Any, draw: Draw) -> Evidence:
+    """A schedule that waits for a plateau is stepped with a measure, not with the number of the epoch."""
+    measured = [one for one in schedules_of(run_of(impl)) if one.mode in ("min", "max") and one.stack]
+    if not measured:
+        raise NotProvided("no schedule was seen that waits for a plateau")
+    wrong = next((one for one in measured if _COUNTER.match(_measure(one))), None)
+    if wrong is None:
+        return kept("what schedules that wait for a plateau are told", _measure(measured[0]))
+    return broken(
+        wrong,
+        "what a schedule that waits for a plateau is told",
+        "a measure, such as the validation loss",
+        _measure(wrong),
+        at=lambda lines: lines.first(wrong.place),
+        diagnosis=f"The schedule takes {_measure(wrong)} for a measure, which grows whatever the model learns.",
+        mend="scheduler.step(valid_loss)",
+    )
+
+
 def _measure(event: Any) -> str:
     """The words of what a schedule was given."""
     call = event.stack[0].call()

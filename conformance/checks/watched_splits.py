@@ -151,3 +151,47 @@ def inputs_are_scaled_alike(impl: Any, draw: Draw) -> Evidence:
         mend="scale both by the numbers of the training data",
         is_certain=one.is_certain,
     )
+
+
+@check("run-judging-data-are-drawn-anew", roles=RUN)
+def judging_data_are_drawn_anew(impl: Any, draw: Draw) -> Evidence:
+    """The data that judge are drawn from a seed of their own."""
+    from conformance.watch import judging
+
+    run = run_of(impl)
+    step = steps_of(run)[0]
+    found = judging.same_seeds(run)
+    if not found:
+        raise NotProvided("no parts of the data were seen that are drawn from one seed")
+    train, other, call, place = found[0]
+    return broken(
+        step,
+        f"the seed of {other}",
+        f"another one than that of {train}",
+        f"the same: {call}",
+        at=lambda lines: lines.first(place),
+        diagnosis=f"{other} is drawn from the seed of {train}: its rows are rows that are learned from.",
+        mend="give each part a seed of its own",
+    )
+
+
+@check("run-judging-data-are-not-varied", roles=RUN)
+def judging_data_are_not_varied(impl: Any, draw: Draw) -> Evidence:
+    """The data that judge are made with no option of training."""
+    from conformance.watch import judging
+
+    run = run_of(impl)
+    step = steps_of(run)[-1]
+    found = judging.varied(run)
+    if not found:
+        raise NotProvided("no data that judge were seen that have an option of the training data")
+    other, option, place = found[0]
+    return broken(
+        step,
+        f"how {other} is made",
+        f"without {option}",
+        f"with {option}, as the training data",
+        at=lambda lines: lines.first(place),
+        diagnosis=f"{other} has {option}, which is for training: what is measured is not what the model meets.",
+        mend=f"leave {option} out there",
+    )

@@ -18,6 +18,7 @@ LANGUAGE, TRANSLATION, MASKED, RESUMED = "language.py", "translation.py", "maske
 TRAINER, ANNOTATED, PRETRAINING, EPOCHS = "gpt_trainer.py", "annotated.py", "pretraining.py", "epochs.py"
 CONTRAST, TAGGING, SPEECH, PAIRS = "contrast.py", "tagging.py", "speech.py", "pairs.py"
 PREFERENCE, ROWS = "preference.py", "rows.py"
+GENERATION, REWARDS = "generation.py", "rewards.py"
 SCRIPTS = (
     LANGUAGE,
     TRANSLATION,
@@ -33,11 +34,13 @@ SCRIPTS = (
     PAIRS,
     PREFERENCE,
     ROWS,
+    GENERATION,
+    REWARDS,
 )
 NOTED = {EPOCHS: {"run-accumulation-weighs-tokens-alike"}, CONTRAST: {"run-loss-starts-near-uniform"}}
 """The notes that are true of a script though it is right: its batches have unequal numbers of labels; two views of one
 sentence are alike from the start."""
-STEPS, LONG = 8, dict.fromkeys((CONTRAST, TAGGING, SPEECH, PAIRS, PREFERENCE, ROWS), 200)
+STEPS, LONG = 8, dict.fromkeys((CONTRAST, TAGGING, SPEECH, PAIRS, PREFERENCE, ROWS, GENERATION), 200)
 """Optimizer steps that are watched; of scripts whose mistakes show late."""
 
 

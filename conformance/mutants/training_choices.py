@@ -135,6 +135,14 @@ script(
 )
 
 script(
+    "BestByTrainingLoss",
+    EPOCHS,
+    ("        if val_loss < best_loss:\n", "        if train_loss < best_loss:\n"),
+    ("copy.deepcopy(model.state_dict()), val_loss", "copy.deepcopy(model.state_dict()), train_loss"),
+    breaks=("run-best-is-of-what-judges",),
+    defect="The weights with the lowest loss of training are kept, and the loss of the other data chooses nothing.",
+)
+script(
     "BestByTheLastBatch",
     ROWS,
     ("        if valid_loss < best_loss:\n", "        if loss.item() < best_loss:\n"),
@@ -164,6 +172,16 @@ script(
      "    return total / count\n"),
     breaks=("run-mean-is-over-what-is-summed",),
     defect="Means of batches are added up as they are made, and divided by the number of sentences.",
+)  # fmt: skip
+script(
+    "RowsOverBatches",
+    EPOCHS,
+    ("    return sum(loss_of(model, loss_fn, src, tgt).item() for src, tgt in loader) / len(loader)\n",
+     "    total = 0.0\n    for src, tgt in loader:\n"
+     "        total += loss_of(model, loss_fn, src, tgt).item() * src.size(1)\n"
+     "    return total / len(loader)\n"),
+    breaks=("run-mean-is-over-what-is-summed",),
+    defect="Means that are weighed by their sentences are divided by the number of batches.",
 )  # fmt: skip
 script(
     "SumOverAllLabels",

@@ -142,6 +142,13 @@ script(
     defect="The plateau looks for the largest loss.",
 )
 script(
+    "PlateauIsToldTheEpoch",
+    TAGGING,
+    ("schedule.step(valid_loss)", "schedule.step(epoch)"),
+    breaks=("run-plateau-is-told-a-measure",),
+    defect="The plateau is told the number of the epoch.",
+)
+script(
     "DecayIsTurnedRound",
     TAGGING,
     ("if p.ndim >= 2]", "if p.ndim < 2]"),

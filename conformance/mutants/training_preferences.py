@@ -3,7 +3,7 @@ and numbers each part has, who is judged, and where a cosine ends."""
 
 from __future__ import annotations
 
-from conformance.mutants.script import PREFERENCE, ROWS, script
+from conformance.mutants.script import PREFERENCE, REWARDS, ROWS, script
 
 # --- preferences ----------------------------------------------------------------------------------
 
@@ -28,6 +28,19 @@ script(
     breaks=("run-margin-is-of-two-models",),
     defect="The reference is the model that learns.",
 )
+script(
+    "ReferenceIsASecondName",
+    REWARDS,
+    ("    optimizer = torch", "    reference = policy\n    optimizer = torch"),
+    ("            before = log_probabilities(policy, ids)\n",
+     "            before, fixed = (log_probabilities(one, ids) for one in (policy, reference))\n"),
+    ("            loss = policy_loss(log_probabilities(policy, ids), before, advantage)\n",
+     "            now = log_probabilities(policy, ids)\n"
+     "            away = fixed - now\n"
+     "            loss = policy_loss(now, before, advantage) + 0.1 * (away.exp() - away - 1).mean()\n"),
+    breaks=("run-kept-model-is-a-copy",),
+    defect="The reference that the policy is held to is the policy.",
+)  # fmt: skip
 script(
     "ReferenceIsNew",
     PREFERENCE,

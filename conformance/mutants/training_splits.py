@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from conformance.mutants.script import EPOCHS, LANGUAGE, SPEECH, TAGGING, script
+from conformance.mutants.script import EPOCHS, LANGUAGE, PREFERENCE, ROWS, SPEECH, TAGGING, script
 
 script(
     "TrainsOnEverything",
@@ -88,4 +88,29 @@ script(
     ),
     breaks=("run-parts-are-scaled-alike",),
     defect="The sounds that judge are not scaled, those of training are.",
+)
+script(
+    "JudgedByTheSameSeed",
+    PREFERENCE,
+    ("def __init__(self, count=80):", "def __init__(self, count=80, seed=4):"),
+    ("torch.Generator().manual_seed(4)", "torch.Generator().manual_seed(seed)"),
+    ("random_split(Answers(), [64, 16])", "Answers(64, seed=4), Answers(16, seed=4)"),
+    breaks=("run-judging-data-are-drawn-anew",),
+    defect="The pairs that judge are drawn from the seed of those that are learned from.",
+)
+script(
+    "JudgedWithNoise",
+    ROWS,
+    ("def __init__(self, rows, mean, spread):", "def __init__(self, rows, mean, spread, augment=False):"),
+    (
+        "        self.rows, self.mean, self.spread = rows, mean, spread\n",
+        "        self.rows, self.mean, self.spread = rows, mean, spread\n        self.noise = 0.1 * augment\n",
+    ),
+    ("        return (x - self.mean)", "        return (x + self.noise * torch.randn_like(x) - self.mean)"),
+    (
+        "Scaled(train_rows, *known), Scaled(valid_rows, *known)",
+        "Scaled(train_rows, *known, augment=True), Scaled(valid_rows, *known, augment=True)",
+    ),
+    breaks=("run-judging-data-are-not-varied",),
+    defect="The rows that judge are varied as those that are learned from.",
 )

@@ -173,25 +173,29 @@ def wrong_way(choice: Choice) -> str:
     return "higher" if higher and choice.lower else "lower" if lower and not choice.lower else ""
 
 
-class LastBatch(NamedTuple):
-    """Weights are kept by the loss of the last training batch, though a measure of other data is beside it. judged: its
-    name. place: of the comparison."""
+class ByTraining(NamedTuple):
+    """Weights are kept by a loss of training, though a measure of other data is beside it. loss, judged: their names.
+    is_last: whether it is that of the last batch alone. place: of the comparison."""
 
     loss: str
     judged: str
+    is_last: bool
     place: str
 
 
 _MEASURED = re.compile(r"loss|acc|ppl|perplex|nll|score|f1|bleu|metric|err", re.IGNORECASE)
 
 
-def by_the_last_batch(run: Any) -> list[LastBatch]:
-    """`if loss.item() < best`, where an inner loop calls `loss.backward()` and the outer one measures `val_loss`."""
-    return [found for source in sources(run) for node in source.nodes for found in _by_the_last(source, node)]
+def by_training(run: Any) -> list[ByTraining]:
+    """`if loss.item() < best`, where an inner loop calls `loss.backward()` and the outer one measures `val_loss`; or
+    `if train_loss < best`."""
+    return [found for source in sources(run) for node in source.nodes for found in _by_training(source, node)]
 
 
-def _by_the_last(source: Source, node: ast.AST) -> Iterator[LastBatch]:
+def _by_training(source: Source, node: ast.AST) -> Iterator[ByTraining]:
     test = node.test if isinstance(node, ast.If) and _says(node.body, _KEEPS) else None
+    if isinstance(test, ast.BoolOp) and isinstance(test.op, ast.Or):
+        test = test.values[-1]  # best is None or loss < best
     loop = next(_loops(source, node), None) if isinstance(test, ast.Compare) else None
     if loop is None or not isinstance(test, ast.Compare) or len(test.comparators) != 1:
         return
@@ -202,9 +206,11 @@ def _by_the_last(source: Source, node: ast.AST) -> Iterator[LastBatch]:
         return
     bound = [n for n in source.inside(source.function(node)) if _is_bound_to(n, names[0])]
     inner = [one for n in bound for one in [next(_loops(source, n), None)]]
-    if not bound or len({*map(id, inner)}) != 1 or inner[0] is None or inner[0] is loop:
+    if not bound or len({*map(id, inner)}) != 1 or inner[0] is None:
         return
-    if loop not in source.outward(inner[0]) or not _learns(inner[0], names[0]):
+    is_whole = inner[0] is loop and names_training(names[0]) and _MEASURED.search(names[0]) is not None
+    is_last = inner[0] is not loop and loop in source.outward(inner[0]) and _learns(inner[0], names[0])
+    if not is_whole and not is_last:
         return
     judged = [one.id for one in _bound_in(loop) if isinstance(one, ast.Name) and _judges(one.id)]
     others = [n for n in ast.walk(loop) if isinstance(n, (ast.If, ast.Call)) and n is not node]
@@ -213,7 +219,7 @@ def _by_the_last(source: Source, node: ast.AST) -> Iterator[LastBatch]:
         ast.unparse(n) for n in others if isinstance(n, ast.Call) and getattr(n.func, "id", "") in ("min", "max")
     ]
     if judged and not any(name in text for name in judged for text in chosen):
-        yield LastBatch(names[0], judged[0], source.place(node))
+        yield ByTraining(names[0], judged[0], is_last, source.place(node))
 
 
 def _judges(name: str) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import numpy as np
@@ -26,7 +27,19 @@ def tap(watcher: Watcher) -> None:
         watcher.around(F, name, taps.other(name))
     watcher.around(F, "ctc_loss", taps.ctc_loss)
     for owner in (F, torch, Tensor):
-        watcher.around(owner, "softmax", taps.softmax)
+        for name in ("softmax", "sigmoid"):
+            watcher.around(owner, name, taps.softmax)
+
+
+_SHAPES = re.compile(r"(Unsafe)?View|ReshapeAlias|(Uns|S)queeze|Slice|Select|Index|T|Transpose|Permute|Clone|ToCopy")
+
+
+def _is_squashed(input: Tensor) -> bool:
+    """Whether a loss got what a sigmoid or a softmax gave, perhaps in another shape or precision."""
+    node: Any = input.grad_fn
+    while node is not None and _SHAPES.fullmatch(re.sub(r"Backward\d+$", "", node.name())):
+        node = node.next_functions[0][0]
+    return node is not None and node.name().startswith(("SigmoidBackward", "SoftmaxBackward"))
 
 
 class _Losses:
@@ -52,6 +65,9 @@ class _Losses:
                 if self.watcher.is_close and isinstance(target, Tensor) and event.gradients:
                     with self.watcher.looking():
                         event.held = self._is_held(target)
+                        if name == "binary_cross_entropy_with_logits":
+                            event.input = "probabilities" if _is_squashed(input) else "logits"
+                            event.softmax = self._softmax_of(input) if event.input == "probabilities" else ""
             return result
 
         return tapped

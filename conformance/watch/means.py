@@ -81,8 +81,8 @@ def _divisions(source: Source, function: ast.AST) -> Iterator[ast.BinOp]:
 
 
 class Weighed(NamedTuple):
-    """Means over some labels are weighed by one number and divided by another one: by the labels that count here, by
-    all there. weight, number: as they are written. place: where the number is counted."""
+    """Means are weighed by one number and divided by another one: by the labels that count here, by all there; by rows
+    here, by batches there. weight, number: as they are written. place: where the number is counted."""
 
     weight: str
     number: str
@@ -94,30 +94,47 @@ _ALL = re.compile(r"numel\(|\.size\(|\.shape\b")
 
 
 def weighed_otherwise(run: Any) -> list[Weighed]:
-    """`total += loss.item() * counted`, `number += labels.numel()`, `total / number`, in a function of the scripts."""
+    """`total += loss.item() * counted`, `number += labels.numel()`, `total / number`, in a function of the scripts; or
+    `total += loss.item() * len(x)` for each batch of a loader, `total / len(loader)`."""
     functions = ((source, node) for source in sources(run) for node in source.nodes if isinstance(node, FUNCTIONS[:2]))
     return [found for source, node in functions for found in _weighed(source, node)]
 
 
 def _weighed(source: Source, function: ast.AST) -> Iterator[Weighed]:
     inside = source.inside(function)
-    weights: dict[str, ast.expr] = {}
     added = [one for one in inside if isinstance(one, ast.AugAssign) and isinstance(one.op, ast.Add)]
-    for one in added:
-        value = one.value
-        if isinstance(value, ast.BinOp) and isinstance(value.op, ast.Mult) and _LOSS.search(_number_of(value.left)):
-            weights[ast.unparse(one.target)] = value.right
+    weights = {ast.unparse(one.target): (weight, one) for one in added for weight in _weights(one.value)}
     for one in inside:
-        if not (isinstance(one, ast.BinOp) and isinstance(one.op, ast.Div)):
+        if not (isinstance(one, ast.BinOp) and isinstance(one.op, ast.Div)) or ast.unparse(one.left) not in weights:
             continue
-        weight, number = weights.get(ast.unparse(one.left)), ast.unparse(one.right)
+        weight, adding = weights[ast.unparse(one.left)]
+        number, text = ast.unparse(one.right), _value(inside, weight)
+        loops = (around for around in source.outward(adding) if isinstance(around, ast.For))
+        if _COUNT.search(text) and number in {f"len({_looped(loop.iter)})" for loop in loops}:
+            yield Weighed(ast.unparse(weight), number, source.place(one))
         counts = [other for other in added if ast.unparse(other.target) == number]
-        if weight is None or len(counts) != 1:
+        if len(counts) != 1:
             continue
-        texts = [_value(inside, weight), _value(inside, counts[0].value)]
+        texts = [text, _value(inside, counts[0].value)]
         kinds = [(bool(_PART.search(text)), bool(_ALL.search(text))) for text in texts]
         if {*kinds} == {(True, False), (False, True)}:
-            yield Weighed(ast.unparse(weight), ast.unparse(counts[0].value), source.place(counts[0]))
+            yield Weighed(ast.unparse(weight), f"the sum of {ast.unparse(counts[0].value)}", source.place(counts[0]))
+
+
+def _weights(value: ast.expr) -> Iterator[ast.expr]:
+    """What a loss is multiplied by."""
+    if isinstance(value, ast.BinOp) and isinstance(value.op, ast.Mult):
+        for loss, weight in ((value.left, value.right), (value.right, value.left)):
+            bare = _without_item(loss)
+            if _LOSS.search(ast.unparse(bare)) and not _COUNT.search(ast.unparse(bare)):
+                yield weight
+
+
+def _looped(iterated: ast.expr) -> str:
+    """What a loop goes through, behind `enumerate` and bars that show how far it is."""
+    while isinstance(iterated, ast.Call) and iterated.args and not isinstance(iterated.args[0], ast.Starred):
+        iterated = iterated.args[0]
+    return ast.unparse(iterated)
 
 
 def _bound(statement: ast.stmt) -> Iterator[str]:

@@ -311,6 +311,31 @@ def test_what_means_are_divided_by_is_told_before_an_evaluation_came_by():
     assert judged("run-mean-is-over-what-is-summed", at=r"count \+=", **parts) is FAIL
 
 
+BATCHES = """
+def evaluate(model, loader):
+    total = 0.0
+    for i, x in enumerate(loader):
+        loss = F.cross_entropy(net(x), labels)
+        total += {0}
+    return total / {1}
+"""
+
+
+@pytest.mark.parametrize(
+    ("added", "number", "is_wrong"),
+    [
+        ("loss.item() * len(x)", "len(loader)", True),
+        ("x.size(0) * loss.item()", "len(loader)", True),
+        ("loss.item() * len(x)", "len(loader.dataset)", False),
+        ("loss.item() * accumulated", "len(loader)", False),
+        ("loss.item()", "len(loader)", False),
+    ],
+)
+def test_means_that_are_weighed_by_rows_are_not_divided_by_batches(added, number, is_wrong):
+    found = judged("run-mean-is-over-what-is-summed", at="return total", before=BATCHES.format(added, number))
+    assert (found is FAIL) is is_wrong
+
+
 RESUME = """
 import os
 from pathlib import Path
@@ -414,6 +439,9 @@ EPOCH = """for _ in range(2):
         (f"loss = torch.tensor(other_val_loss)\n    if loss < best:\n        best = loss\n        {KEPT}", NOT_SEEN),
         (f"if loss < best:\n        best = loss\n        {KEPT}\n    if other_val_loss < 0:\n        break", NOT_SEEN),
         ("if loss < best:\n        best = loss", NOT_SEEN),
+        (f"train_loss = loss.item()\n    if train_loss < best:\n        best = train_loss\n        {KEPT}", FAIL),
+        (f"train_loss = loss.item()\n    if not best or train_loss < best:\n        {KEPT}", FAIL),
+        (f"train_loss = loss.item()\n    if other_val_loss < best:\n        {KEPT}", NOT_SEEN),
     ],
 )
 def test_the_best_is_chosen_by_what_judges(chosen, expected):

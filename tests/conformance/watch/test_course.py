@@ -108,6 +108,15 @@ def test_the_order_of_adams_betas(optimizer, expected):
 
 
 @pytest.mark.parametrize(
+    ("told", "expected"), [("loss", Verdict.PASS), ("step", Verdict.FAIL), ("float(step) + loss", Verdict.PASS)]
+)
+def test_what_a_plateau_is_told(told, expected):
+    made = "schedule = torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer)"
+    after = f"schedule.step({told})"
+    assert verdict("run-plateau-is-told-a-measure", steps=4, made=made, after=after) is expected
+
+
+@pytest.mark.parametrize(
     ("measure", "mode", "expected"),
     [
         ("loss", "min", Verdict.PASS),

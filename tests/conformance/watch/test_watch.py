@@ -20,6 +20,7 @@ from conformance.mutants.script import (  # noqa: E402
     MASKED,
     NOTED,
     PRETRAINING,
+    REWARDS,
     TAGGING,
     TRAINER,
     TRANSLATION,
@@ -57,7 +58,7 @@ def loop(steps=4, after="pass"):
 
 
 @pytest.mark.parametrize(
-    "name", [LANGUAGE, TRANSLATION, MASKED, TRAINER, ANNOTATED, PRETRAINING, EPOCHS, CONTRAST, TAGGING]
+    "name", [LANGUAGE, TRANSLATION, MASKED, TRAINER, ANNOTATED, PRETRAINING, EPOCHS, CONTRAST, TAGGING, REWARDS]
 )
 def test_a_correct_script_breaks_nothing(name):
     results = results_of(script_run(name).run)
@@ -181,6 +182,18 @@ def test_probabilities_are_told_also_where_one_step_only_gets_them(run):
     result = results_of(found)["run-cross-entropy-gets-logits"]
     assert result.verdict is Verdict.FAIL
     assert ":10" in result.place
+
+
+@pytest.mark.parametrize(
+    ("given", "wanted"),
+    [("chances[:, 0]", Verdict.FAIL), ("2 * chances[:, 0] - 1", Verdict.PASS), ("x.mean(1)", Verdict.PASS)],
+)
+def test_a_binary_cross_entropy_with_logits_gets_no_chances(run, given, wanted):
+    x = "x = model(torch.randn(5, 4)); chances = torch.sigmoid(x)"
+    loss = f"{x}; loss = nn.functional.binary_cross_entropy_with_logits({given}, torch.ones(5))"
+    line = next(line for line in loop().splitlines() if "loss = " in line)
+    found = run(loop().replace(line, f"    {loss}"))
+    assert results_of(found)["run-cross-entropy-gets-logits"].verdict is wanted
 
 
 # --- the command ----------------------------------------------------------------------------------
