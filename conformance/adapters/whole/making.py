@@ -38,6 +38,7 @@ from conformance.adapters.whole.configs import Options
 from conformance.adapters.whole.constructing import Evaluator
 from conformance.adapters.whole.copying import copied
 from conformance.adapters.whole.filling import empty_is_nan, fill
+from conformance.adapters.whole.lazy import with_sizes
 from conformance.adapters.whole.scaling import TooLarge, limited, parameters_in, scaled_down
 from conformance.adapters.whole.script_names import set_script_names
 from conformance.adapters.whole.sizes import MAX_PARAMETERS, SMALL, Sizing, Unknown, meaning
@@ -92,7 +93,7 @@ class Made:
         changes = {**changes, **named}
         seed_torch(seed)
         try:
-            module = self._make(sizing)
+            module = with_sizes(self._make(sizing))
         except Exception as error:
             if not changes:
                 raise

@@ -14,6 +14,7 @@ torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
 from wholes import pointed  # noqa: E402
 
+from conformance.adapters.inference.facts import Unresolved  # noqa: E402
 from conformance.check import CHECKS  # noqa: E402
 from conformance.protocol import NotProvided  # noqa: E402
 from conformance.runner import run_check  # noqa: E402
@@ -203,3 +204,28 @@ class MixtureWithoutLoss(Mixture):
 @pytest.mark.parametrize(("cls", "verdict"), [(Mixture, "PASS"), (MixtureWithoutLoss, "FAIL")])
 def test_a_router_that_a_loss_teaches_learns(cls, verdict):
     assert said(cls, "model-every-parameter-gets-a-gradient") == verdict
+
+
+# --- layers that learn their size
+
+
+class Head(nn.Module):
+    def __init__(self, d_model=WIDTH):
+        super().__init__()
+        self.first, self.second, self.norm = nn.LazyLinear(d_model), nn.LazyLinear(d_model), nn.LayerNorm(d_model)
+
+    def forward(self, x):
+        x = self.first(x)
+        return self.norm(x + self.second(x.relu()))
+
+
+class HeadOfPictures(Head):
+    def __init__(self):
+        super().__init__()
+        self.conv = nn.LazyConv2d(8, 3)
+
+
+def test_maps_that_learn_their_size_get_one():
+    assert pointed(Head).running.example()["x"].shape == (2, 6, WIDTH)
+    with pytest.raises(Unresolved, match=r"conv.weight of HeadOfPictures has no size before its first call"):
+        pointed(HeadOfPictures)
