@@ -33,7 +33,7 @@ BLOCK = """
 MODEL = """
     import torch
     from torch import nn
-    from rows import Rows
+    from rows_of_pictures import Rows
 
 
     class Stage(nn.Module):
@@ -66,8 +66,8 @@ MODEL = """
 
 def beside(made, model):
     """The component in its file, with the model's text in the file beside it."""
-    made("Rows", BLOCK, {"painter.py": model}, "rows.py")
-    return pointed(sys.modules[next(name for name in sys.modules if name.split(".")[-1] == "rows")].Rows)
+    made("Rows", BLOCK, {"painter.py": model}, "rows_of_pictures.py")
+    return pointed(sys.modules["rows_of_pictures"].Rows)
 
 
 def test_a_part_that_its_model_sets_up_runs_as_the_model_calls_it(made):
