@@ -30,9 +30,10 @@ from conformance.seeds import seed_torch
 @dataclass
 class Written:
     """new: (B, n) the tokens that were written. prefix: (B, P) what stood before them: the prompt, with a sign of the
-    start where the writer puts one in front, or the start of a target. kept: whether the answer begins with the prefix. raw: (B, N) the answer. noise: what the rounding of the
-    numbers on the way may change, relative to the largest. partly: whether it chose for some rows alone. conditions:
-    what forward was given at every step beside the tokens. hypotheses: the sentences of a beam search, with scores.
+    start where the writer puts one in front, or the start of a target. kept: whether the answer begins with the prompt.
+    raw: (B, N) the answer. noise: what the rounding of the numbers on the way may change, relative to the largest.
+    partly: whether it chose for some rows alone. conditions: what forward was given at every step beside the tokens.
+    hypotheses: the sentences of a beam search, with scores.
     chosen_at: the line that chose the last token.
     """
 

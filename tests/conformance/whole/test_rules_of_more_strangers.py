@@ -1,7 +1,8 @@
 """More rules that right models of other styles need; beside each right model a real mistake of the same place.
 
 A picture's two sides may have one letter; of a list with one answer for each layer the last counts; a writer may put a
-sign of the start in front of a prompt.
+sign of the start in front of a prompt; what says when each step was may be left out, and words that are never written
+have no scores.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from wholes import pointed  # noqa: E402
 
 import conformance.checks  # noqa: E402, F401
 from conformance.adapters.whole.choices import Choices  # noqa: E402
+from conformance.adapters.whole.kinds import kind_of  # noqa: E402
 from conformance.adapters.whole.searching import calling_of  # noqa: E402
 from conformance.check import CHECKS  # noqa: E402
 from conformance.runner import run_check  # noqa: E402
@@ -53,9 +55,7 @@ class OfEachLayer(nn.Module):
     def __init__(self, n_words=VOCAB, n_tags=5):
         super().__init__()
         self.words, self.tags = nn.Embedding(n_words, WIDTH), nn.Linear(WIDTH, n_tags)
-        self.layers = nn.ModuleList(
-            nn.TransformerEncoderLayer(WIDTH, 2, 32, 0.0, batch_first=True) for _ in range(2)
-        )
+        self.layers = nn.ModuleList(nn.TransformerEncoderLayer(WIDTH, 2, 32, 0.0, batch_first=True) for _ in range(2))
 
     def answer(self, x):
         return {"logits": self.tags(x), "sizes": x.square().mean(-1)}
@@ -92,3 +92,105 @@ def test_what_a_writer_puts_in_front_of_a_prompt_is_read():
         nn.functional.embedding(torch.cat([torch.ones(2, 1, dtype=torch.int64), prompt], 1), table)
     assert watch.led_by(prompt.numpy(), True).tolist() == [[1, 5, 6, 7], [1, 8, 9, 5]]
     assert watch.led_by(prompt.numpy()[:, ::-1], True).shape == (2, 3)
+
+
+# --- when each step was
+
+
+class Basket(nn.Module):
+    """A learnt bias by how long ago an item was bought; without times all were bought at once."""
+
+    ahead = 1
+
+    def __init__(self, n_items=VOCAB, buckets=8):
+        super().__init__()
+        self.items, self.time_bias = nn.Embedding(n_items, WIDTH), nn.Parameter(torch.zeros(buckets, 1))
+        self.q, self.k = nn.Linear(WIDTH, WIDTH), nn.Linear(WIDTH, WIDTH, bias=False)
+        self.leave = nn.Linear(WIDTH, 5)
+
+    def forward(self, history, days=None):
+        days = torch.zeros_like(history) if days is None else days
+        x = self.items(history)
+        gap = self.ahead * (days[:, :, None] - days[:, None, :])
+        scores = self.q(x) @ self.k(x).transpose(1, 2) / WIDTH**0.5 + self.time_bias[gap.clamp(0, 7)][..., 0]
+        hidden = torch.ones(x.shape[1], x.shape[1], dtype=torch.bool).triu(1)
+        return self.leave(scores.masked_fill(hidden, -torch.inf).softmax(-1) @ x)
+
+
+class BasketAhead(Basket):
+    """For what was bought before, the time between is negative: all of it is of one bucket."""
+
+    ahead = -1
+
+
+@pytest.mark.parametrize(("cls", "verdict"), [(Basket, "PASS"), (BasketAhead, "FAIL")])
+def test_times_that_may_be_left_out_are_given(cls, verdict):
+    assert result(cls, "model-every-parameter-gets-a-gradient").verdict == verdict
+
+
+class ByHours(nn.Module):
+    """Its hours are rows of a table: not any number will do."""
+
+    def __init__(self, n_words=VOCAB):
+        super().__init__()
+        self.words, self.of_hours, self.leave = nn.Embedding(n_words, WIDTH), nn.Embedding(24, WIDTH), nn.Linear(16, 5)
+
+    def forward(self, ids, hours=None):
+        return self.leave(self.words(ids) + (0 if hours is None else self.of_hours(hours)))
+
+
+def test_times_that_are_rows_of_a_table_are_left_out():
+    assert "hours" not in calling_of(ByHours()).fixed
+
+
+# --- words that are never written
+
+
+class Bytes(nn.Module):
+    """A start and padding stand in its table behind the bytes, and are never written."""
+
+    def __init__(self):
+        super().__init__()
+        self.words, self.leave = nn.Embedding(34, WIDTH), nn.Linear(WIDTH, 32)
+
+    def forward(self, ids):
+        return self.leave(self.words(ids).cumsum(1))
+
+    def loss(self, ids):
+        return nn.functional.cross_entropy(self(ids[:, :-1]).transpose(1, 2), ids[:, 1:])
+
+
+class Readings(Bytes):
+    """No loss and no name says that its numbers are scores of words."""
+
+    loss = None
+
+
+def test_a_model_that_never_writes_a_start_is_a_language_model():
+    assert kind_of(Bytes(), calling_of(Bytes()))[0] == "language_model"
+    assert kind_of(Readings(), calling_of(Readings()))[0] == "encoder_model"
+
+
+# --- what is told behind a forward
+
+
+class Tide(nn.Module):
+    """Its only input is called past, and a method that it is handed to says what it is."""
+
+    def __init__(self, lookback=24, channels=3, horizon=4):
+        super().__init__()
+        self.lookback, self.channels, self.leave = lookback, channels, nn.Linear(lookback, horizon)
+
+    def _turned(self, x):
+        _, t, c = x.shape
+        if (t, c) != (self.lookback, self.channels):
+            raise ValueError("expected (batch, lookback, channels)")
+        return x.mT
+
+    def forward(self, past):
+        return self.leave(self._turned(past)).mT
+
+
+def test_a_method_that_the_input_is_handed_to_tells_its_shape():
+    calling = calling_of(Tide())
+    assert (calling.main.parameter, calling.main.shape, calling.cache) == ("past", (24, 3), "")
