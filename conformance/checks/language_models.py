@@ -153,6 +153,8 @@ def documents_are_apart(impl: Any, draw: Draw) -> Evidence:
         "change of other documents, or of earlier answers", np.array(worst), np.array(0.0), 10 * subject.noise
     )
     seen = "words of another document" if apart.max() > 10 * subject.noise else "later words of its own document"
+    if evidence.ok:
+        return judged(subject, all_of(evidence, _row_of_documents_alone(subject, length)))
     return judged(subject, evidence).saying(
         diagnosis=f"In a row of two documents a word sees {seen}.",
         place=place,
@@ -162,6 +164,21 @@ def documents_are_apart(impl: Any, draw: Draw) -> Evidence:
             * (numbers[:, None] == numbers),
             "got": (10 * subject.noise < found.T).astype(float),
         },
+    )
+
+
+def _row_of_documents_alone(subject: Any, length: int) -> Evidence:
+    """Whether a row of two documents has the answer that it has beside another row, whose second document begins
+    elsewhere."""
+    begins = (length // 2, length // 2 + 1)
+    (both, _), (one, _) = subject.with_two_documents(begins), subject.with_two_documents(begins[1:])
+    inputs = subject.example(2, length, seed=14)
+    got = both(**inputs)["out"][1:]
+    expected = one(**{name: value[1:] for name, value in inputs.items()})["out"]
+    return equal("the answer to a row of documents beside another row", subject, got, expected).saying(
+        diagnosis="The documents of another row change the answer: where a document begins is not told row by row.",
+        place=subject.line_of(r"cummax|cummin|cumsum|diff\(") or subject.place(),
+        mend="count along the words of each row",
     )
 
 

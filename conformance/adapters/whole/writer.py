@@ -67,11 +67,14 @@ class DrawsOtherwise(NotProvided):
 class Writer(Declared):
     """One way in which a model writes, called."""
 
-    def left_behind(self, subject: TextModel, data: Mapping[str, Array]) -> tuple[list[str], str]:
-        """The names of parameters that writing changes, and the mode in which it leaves a model in training mode."""
+    def left_behind(
+        self, subject: TextModel, data: Mapping[str, Array], training: bool = True
+    ) -> tuple[list[str], str]:
+        """The names of parameters that writing changes, and the mode in which it leaves a model that is in training
+        mode, or in evaluation mode."""
         twin = subject.twin()
         before = {name: p.detach().clone() for name, p in twin.module.named_parameters()}
-        twin.module.train()
+        twin.module.train(training)
         self.write_with(twin, data, 2, None, mode=None)
         modes = {part.training for part in twin.module.modules()}
         changed = [name for name, p in twin.module.named_parameters() if not torch.equal(before[name], p)]
