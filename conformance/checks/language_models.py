@@ -479,6 +479,20 @@ def hidden_in_front(subject: Any, inputs: dict[str, Array]) -> list[Evidence]:
     ]
 
 
+def _of_methods(subject: Any, padded: dict[str, Array], alone: dict[str, Array]) -> list[Evidence]:
+    """Whether methods that give each text a number or a vector give a padded text that of the text alone."""
+    expected = subject.rows_of_methods(alone)
+    return [
+        equal(f"{method} of a padded sentence", subject, got[:1], expected[method][0]).saying(
+            diagnosis=f"{method} counts padding: a sentence has another result with padding beside it than alone.",
+            place=place,
+            mend="multiply by the mask before the sum, and divide by its sum",
+        )
+        for method, (got, place) in subject.rows_of_methods(padded).items()
+        if method in expected and got[:1].shape == expected[method][0].shape
+    ]
+
+
 def padded_equal(subject: Any, inputs: dict[str, Array], name: str, draw: Draw) -> Evidence:
     """The answers to real tokens, with and without two tokens of padding behind them, whatever stands there; before
     them where places are counted from the end."""
@@ -526,7 +540,9 @@ def padded_equal(subject: Any, inputs: dict[str, Array], name: str, draw: Draw) 
     draw.bites(True, "padding")
     evidence = judged(subject, all_of(*parts))
     if evidence.ok:
-        return evidence
+        whole = {**inputs, name: data, key: real}
+        texts = {**alone, key: real[:1, words]}
+        return all_of(evidence, *_of_methods(subject, whole, texts)) if is_free and how == "mask" else evidence
     kept = [answer[:1, cut] if follows else answer[:1] for answer in answers]
     whatever = len(kept) > 1 and equal("the answer, whatever is padding", subject, *kept).ok
     if whatever and (line := subject.spreads_places()):

@@ -146,8 +146,28 @@ class ClipsTooLate(Forecasts):
         nn.utils.clip_grad_norm_(self.parameters(), clip)
 
 
+class InSteps(Forecasts):
+    """A step is a method; its caller clears the gradients."""
+
+    fit = None
+
+    def train_step(self, past, optimizer, clip=1.0):
+        self(past).square().mean().backward()
+        self.move(optimizer, clip)
+
+
+class InStepsTooLate(ClipsTooLate):
+    fit, train_step = None, InSteps.train_step
+
+
 @pytest.mark.parametrize(
-    ("cls", "verdict"), [(Forecasts, Verdict.PASS), (ClipsTooLate, Verdict.FAIL)], ids=["right", "wrong"]
+    ("cls", "verdict"),
+    [
+        (Forecasts, Verdict.PASS),
+        (ClipsTooLate, Verdict.FAIL),
+        (InSteps, Verdict.PASS),
+        (InStepsTooLate, Verdict.FAIL),
+    ],
 )
 def test_a_method_that_trains_is_watched(cls, verdict):
     assert result(cls, "functions-that-train-clip-what-is-stepped").verdict is verdict

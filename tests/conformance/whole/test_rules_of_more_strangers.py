@@ -2,7 +2,7 @@
 
 A picture's two sides may have one letter; of a list with one answer for each layer the last counts; a writer may put a
 sign of the start in front of a prompt; what says when each step was may be left out, and words that are never written
-have no scores.
+have no scores; methods that give a text a vector leave padding out.
 """
 
 from __future__ import annotations
@@ -194,3 +194,38 @@ class Tide(nn.Module):
 def test_a_method_that_the_input_is_handed_to_tells_its_shape():
     calling = calling_of(Tide())
     assert (calling.main.parameter, calling.main.shape, calling.cache) == ("past", (24, 3), "")
+
+
+# --- methods that give a text a vector
+
+
+class Sentences(nn.Module):
+    """An encoder with a vector for each sentence."""
+
+    def __init__(self, n_words=VOCAB):
+        super().__init__()
+        self.words, self.q, self.leave = nn.Embedding(n_words, WIDTH), nn.Linear(WIDTH, WIDTH), nn.Linear(WIDTH, 5)
+
+    def encode(self, ids, attention_mask):
+        x = self.words(ids)
+        scores = (self.q(x) @ x.mT).masked_fill(attention_mask[:, None] == 0, -torch.inf)
+        return x + scores.softmax(-1) @ x
+
+    def forward(self, ids, attention_mask):
+        return self.leave(self.encode(ids, attention_mask))
+
+    def vectors(self, ids, attention_mask, scale=1.0):
+        real = attention_mask[..., None]
+        return scale * (self.encode(ids, attention_mask) * real).sum(1) / real.sum(1)
+
+
+class SentencesWithPadding(Sentences):
+    def vectors(self, ids, attention_mask, scale=1.0):
+        return scale * self.encode(ids, attention_mask).mean(1)
+
+
+@pytest.mark.parametrize(("cls", "verdict"), [(Sentences, "PASS"), (SentencesWithPadding, "FAIL")])
+def test_padding_changes_no_vector_that_a_method_gives(cls, verdict):
+    found = result(cls, "encoder-padding-changes-nothing")
+    assert found.verdict == verdict
+    assert verdict == "PASS" or "vectors counts padding" in found.diagnosis
