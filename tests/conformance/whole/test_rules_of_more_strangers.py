@@ -229,3 +229,35 @@ def test_padding_changes_no_vector_that_a_method_gives(cls, verdict):
     found = result(cls, "encoder-padding-changes-nothing")
     assert found.verdict == verdict
     assert verdict == "PASS" or "vectors counts padding" in found.diagnosis
+
+
+# --- two losses of a router
+
+
+class Routed(nn.Module):
+    """Its forward hands out a loss for balance, and the square of the logarithm of a sum, called z."""
+
+    kept = staticmethod(lambda chances: chances)
+
+    def __init__(self, n_words=VOCAB):
+        super().__init__()
+        self.words, self.router = nn.Embedding(n_words, WIDTH), nn.Linear(WIDTH, 3)
+        self.experts, self.leave = nn.ModuleList(nn.Linear(WIDTH, WIDTH) for _ in range(3)), nn.Linear(WIDTH, 5)
+
+    def forward(self, ids):
+        x = self.words(ids)
+        scores = self.router(x)
+        chances = scores.softmax(-1)
+        chosen = nn.functional.one_hot(chances.argmax(-1), 3).double().mean((0, 1))
+        x = sum(chances[..., at, None] * expert(x) for at, expert in enumerate(self.experts))
+        balance = 3 * (chosen * self.kept(chances).mean((0, 1))).sum()
+        return {"logits": self.leave(x), "balance": balance, "z": scores.logsumexp(-1).square().mean()}
+
+
+class RoutedByDetached(Routed):
+    kept = staticmethod(torch.Tensor.detach)
+
+
+@pytest.mark.parametrize(("cls", "verdict"), [(Routed, "PASS"), (RoutedByDetached, "FAIL")])
+def test_a_loss_for_balance_beside_one_called_z_has_a_gradient(cls, verdict):
+    assert result(cls, "losses-for-balance-teach-the-router").verdict == verdict
