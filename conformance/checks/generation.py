@@ -341,7 +341,8 @@ def leaves_the_model(impl: Any, draw: Draw) -> Evidence:
     for writer in writers(subject):
         data = prompt(subject, writer.rows, 75)
         changed, mode = writer.left_behind(subject, data)
-        if mode == "evaluation" and writer.line_of(r"=\s*\w*\.?\w*\.training\b|=\s*\w+\.training\b") != writer.place:
+        remembers = writer.line_of(r"=\s*\w*\.?\w*\.training\b|=\s*\w+\.training\b") != writer.place
+        if mode == "evaluation" and remembers:
             parts.append(
                 true("the training mode is put back", False, expected="training mode", got="evaluation mode").saying(
                     diagnosis=f"{writer.name} remembers the training mode, and leaves the model in evaluation mode.",
@@ -351,6 +352,15 @@ def leaves_the_model(impl: Any, draw: Draw) -> Evidence:
             )
         elif mode != "training":
             parts.append(note(f"{writer.name} leaves the model in another mode", mode))
+        if remembers and writer.left_behind(subject, data, training=False)[1] == "training":
+            parts.append(
+                true("evaluation mode is put back", False, expected="evaluation mode", got="training mode").saying(
+                    diagnosis=f"{writer.name} remembers the mode, and leaves a model that was in evaluation mode in "
+                    "training mode: dropout is on afterwards.",
+                    place=writer.line_of(r"\.train\("),
+                    mend="model.train(was_training)",
+                )
+            )
         parts.append(
             true(f"{writer.name} leaves the weights", not changed, got=", ".join(changed[:3]) or "unchanged").saying(
                 diagnosis=f"{writer.name} changes {', '.join(changed[:3])}.", place=writer.place

@@ -150,6 +150,8 @@ def documents_are_apart(impl: Any, draw: Draw) -> Evidence:
         "change of other documents, or of earlier answers", np.array(worst), np.array(0.0), 10 * subject.noise
     )
     seen = "words of another document" if apart.max() > 10 * subject.noise else "later words of its own document"
+    if evidence.ok:
+        return judged(subject, all_of(evidence, _row_of_documents_alone(subject, length)))
     return judged(subject, evidence).saying(
         diagnosis=f"In a row of two documents a word sees {seen}.",
         place=place,
@@ -159,6 +161,21 @@ def documents_are_apart(impl: Any, draw: Draw) -> Evidence:
             * (numbers[:, None] == numbers),
             "got": (10 * subject.noise < found.T).astype(float),
         },
+    )
+
+
+def _row_of_documents_alone(subject: Any, length: int) -> Evidence:
+    """Whether a row of two documents has the answer that it has beside another row, whose second document begins
+    elsewhere."""
+    begins = (length // 2, length // 2 + 1)
+    (both, _), (one, _) = subject.with_two_documents(begins), subject.with_two_documents(begins[1:])
+    inputs = subject.example(2, length, seed=14)
+    got = both(**inputs)["out"][1:]
+    expected = one(**{name: value[1:] for name, value in inputs.items()})["out"]
+    return equal("the answer to a row of documents beside another row", subject, got, expected).saying(
+        diagnosis="The documents of another row change the answer: where a document begins is not told row by row.",
+        place=subject.line_of(r"cummax|cummin|cumsum|diff\(") or subject.place(),
+        mend="count along the words of each row",
     )
 
 
@@ -459,6 +476,20 @@ def hidden_in_front(subject: Any, inputs: dict[str, Array]) -> list[Evidence]:
     ]
 
 
+def _of_methods(subject: Any, padded: dict[str, Array], alone: dict[str, Array]) -> list[Evidence]:
+    """Whether methods that give each text a number or a vector give a padded text that of the text alone."""
+    expected = subject.rows_of_methods(alone)
+    return [
+        equal(f"{method} of a padded sentence", subject, got[:1], expected[method][0]).saying(
+            diagnosis=f"{method} counts padding: a sentence has another result with padding beside it than alone.",
+            place=place,
+            mend="multiply by the mask before the sum, and divide by its sum",
+        )
+        for method, (got, place) in subject.rows_of_methods(padded).items()
+        if method in expected and got[:1].shape == expected[method][0].shape
+    ]
+
+
 def padded_equal(subject: Any, inputs: dict[str, Array], name: str, draw: Draw) -> Evidence:
     """The answers to real tokens, with and without two tokens of padding behind them, whatever stands there; before
     them where places are counted from the end."""
@@ -506,7 +537,9 @@ def padded_equal(subject: Any, inputs: dict[str, Array], name: str, draw: Draw) 
     draw.bites(True, "padding")
     evidence = judged(subject, all_of(*parts))
     if evidence.ok:
-        return evidence
+        whole = {**inputs, name: data, key: real}
+        texts = {**alone, key: real[:1, words]}
+        return all_of(evidence, *_of_methods(subject, whole, texts)) if is_free and how == "mask" else evidence
     kept = [answer[:1, cut] if follows else answer[:1] for answer in answers]
     whatever = len(kept) > 1 and equal("the answer, whatever is padding", subject, *kept).ok
     if whatever and (line := subject.spreads_places()):

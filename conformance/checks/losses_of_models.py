@@ -268,6 +268,9 @@ def teaches_every_word(impl: Any, draw: Draw) -> Evidence:
             length = run.texts[name].shape[1]
             seen = sorted({place[2] for place in taught if place[0] == name})
             fed = {one.read[2] for one in run.lessons if one.read and one.read[0] == name}
+            if run.prefix and len(run.texts) == 1 and seen[-1] < run.prefix:
+                parts.append(_prefix_alone(run, name, seen))
+                continue
             alone = len(run.texts) == 1 or (subject.calling.two_sided and bool(fed))
             if alone and seen and seen == list(range(seen[0], seen[-1] + 1)) and len(seen) >= length - 3:
                 if run.prefix:
@@ -281,6 +284,15 @@ def teaches_every_word(impl: Any, draw: Draw) -> Evidence:
                     )
                 )
     return together(parts, "no loss beside forward teaches one text")
+
+
+def _prefix_alone(run: Any, name: str, seen: list[int]) -> Evidence:
+    what = f"the words of {name} behind its prefix are taught by {run.name}"
+    return true(what, False, expected=f"words from {run.prefix} on", got=f"words {seen}").saying(
+        diagnosis=f"{run.name} teaches the prefix that is given, and nothing of what stands behind it.",
+        place=run.place,
+        mend="count the targets at and behind the length of the prefix",
+    )
 
 
 def _first_behind(run: Any, name: str, first: int) -> Evidence:
@@ -398,9 +410,10 @@ def counts_the_marked(impl: Any, draw: Draw) -> Evidence:
 
 def _means_without_padding(subject: Any) -> list[Evidence]:
     parts = []
-    for run, full in zip(padded_runs(subject), _beside(subject), strict=True):
-        counted = _padding(subject, run)
-        if counted is None or bool((counted[0][counted[1]] > TINY).any()):
+    unpadded = {(run.name, run.prefix): run for run in _beside(subject)}
+    for run in padded_runs(subject):
+        counted, full = _padding(subject, run), unpadded.get((run.name, run.prefix))
+        if counted is None or full is None or bool((counted[0][counted[1]] > TINY).any()):
             continue  # the claim before this one speaks of it
         pads = counted[1]
         share, whole = _share(run), _share(full)
@@ -476,7 +489,8 @@ def needs_a_token_of_padding(subject: Any) -> None:
 
 @check("losses-ask-for-no-share-below-zero", roles=(*CAUSAL, "masked_language_model"))
 def asks_for_no_share_below_zero(impl: Any, draw: Draw) -> Evidence:
-    """What a loss with smoothed labels asks for is a share of each word: none of them is below zero."""
+    """What a loss with smoothed labels asks for is a share of each word: none of them is below zero, and the label has
+    the most."""
     subject = impl.build("model", {})
     parts = []
     for run in _beside(subject):
@@ -493,6 +507,15 @@ def asks_for_no_share_below_zero(impl: Any, draw: Draw) -> Evidence:
                 parts.append(
                     true(f"the shares that {run.name} asks for", asked > -1e-6, expected="0 or more", got=asked).saying(
                         diagnosis=f"{run.name} {said}", place=run.place, mend="smooth = -log_probs.mean(-1)"
+                    )
+                )
+                spread = asked * criterion.rows.shape[-1]
+                parts.append(
+                    true(f"{run.name} asks for the label", spread < 0.5, expected="most of it", got=1 - spread).saying(
+                        diagnosis=f"{run.name} spreads {min(spread, 1.0):.0%} over all words: "
+                        "its smoothing is summed over the vocabulary, and not averaged.",
+                        place=run.place,
+                        mend="smooth = -log_probs.mean(-1)",
                     )
                 )
     return together(parts, "no cross-entropy that is written out was seen")

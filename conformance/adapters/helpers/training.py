@@ -73,7 +73,11 @@ RULES = {
 _NAMED = re.compile(
     r"_?(fit|((pre|re)?train|fine_?tune|run)(_(one|an|single|model|\w*lm|loop|for|epochs?))*|training_loop)"
 )
-"""Names of functions that train over several batches; one that makes a single step may be cleared by its caller."""
+"""Names of functions that train over several batches."""
+_STEP = re.compile(r"_?((train|training)_(step|batch)|(step|train)_on_batch|(update|learn)_on)")
+"""Names of functions that make one step: they are called again and again."""
+_OF_A_STEP = ("functions-that-train-clip-what-is-stepped", "functions-that-train-give-losses-what-they-take")
+"""What is asked of one that makes one step: clearing, modes and rates may be its caller's to see to."""
 ROWS, BATCHES, STEPS, LENGTH, TEXT = 4, 6, 6, 4, 400
 SECONDS, LARGEST, MOST = 5.0, 10_000_000, 8
 """A function gets so many seconds of processor time for each form of its labels; a larger model is not trained, and
@@ -114,8 +118,15 @@ _SHORT = ("epochs", "steps", "size")
 
 
 def is_trainer(function: Callable[..., Any]) -> bool:
-    """Whether the name of a function says that it trains, over more than a step."""
-    return _NAMED.fullmatch(getattr(function, "__name__", "").lower()) is not None
+    """Whether the name of a function says that it trains; of one that makes a step it takes the optimizer, too."""
+    name = getattr(function, "__name__", "").lower()
+    return _NAMED.fullmatch(name) is not None or makes_one_step(function)
+
+
+def makes_one_step(function: Callable[..., Any]) -> bool:
+    if not _STEP.fullmatch(getattr(function, "__name__", "").lower()):
+        return False
+    return any(re.fullmatch(_WORDS["optimizer"], name.lower()) for name in inspect.signature(function).parameters)
 
 
 @dataclass(frozen=True)
@@ -139,6 +150,8 @@ def trained(functions: Sequence[Callable[..., Any]], subject: WholeModel) -> Ite
             continue
         run, cuts_labels = ran
         for claim, rules in RULES.items():
+            if makes_one_step(function) and claim not in _OF_A_STEP:
+                continue
             if rules is not _LABELS or cuts_labels:
                 yield from _judged(claim, rules, run, function.__name__)
 
@@ -240,7 +253,8 @@ class _Trial:
                     contextlib.redirect_stderr(io.StringIO()),
                     mock.patch.object(torch, "save"),  # nothing of this is to be kept
                 ):
-                    self.arguments.call(self.function, **values)
+                    for _ in range(STEPS if makes_one_step(self.function) else 1):
+                        self.arguments.call(self.function, **values)
 
         return called(call, STEPS, SECONDS)
 

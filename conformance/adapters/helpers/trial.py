@@ -17,6 +17,7 @@ from torch import Tensor
 from conformance.adapters.functions.arguments import Arguments, Words, read
 from conformance.adapters.functions.subjects import file_of, source_of
 from conformance.adapters.inference.facts import Unresolved
+from conformance.adapters.whole.configs import fields_of, is_config
 from conformance.seeds import seed_torch
 
 HELPERS: list[Helper] = []
@@ -98,13 +99,13 @@ class Called:
 
     @property
     def settings(self) -> dict[str, Any]:
-        """What a method's model, its config and the file of a function call by a name, in lower case: the model's own
+        """What a method's model, its configs and the file of a function call by a name, in lower case: the model's own
         first, and of one name."""
         owner = getattr(self.function, "__self__", None)
-        config = getattr(owner, "config", None) or getattr(owner, "cfg", None)
-        of_config = config if isinstance(config, Mapping) else getattr(config, "__dict__", {})
+        kept = vars(owner) if owner is not None else {}
+        configs = [fields_of(one) for one in kept.values() if isinstance(one, dict) or is_config(one)]
         found: dict[str, Any] = {}
-        for holder in (vars(owner) if owner is not None else {}, of_config, self.scope):
+        for holder in (kept, *configs, self.scope):
             for name, value in holder.items():
                 found.setdefault(str(name).lower(), value)
         return found

@@ -19,7 +19,7 @@ from conformance.adapters.whole.running import RunningModel
 from conformance.adapters.whole.table_probes import TableProbes
 from conformance.protocol import NotProvided
 
-BALANCE = re.compile(r"aux|balanc|router|z_loss|load", re.I)
+BALANCE = re.compile(r"aux|balanc|router|z_loss|load|^z$", re.I)
 _COUNTS = re.compile(r"one_hot|bincount|histc|scatter_add")
 
 

@@ -141,6 +141,15 @@ class Choices(Watching):
         alone = (tensor for kind, tensor in self.events if kind == "fed" and tensor.numel() == self.rows)
         return next((to_array(tensor.reshape(-1)) for tensor in alone), None)
 
+    def led_by(self, prompt: Array, batch_first: bool) -> Array:
+        """The prompt with the tokens that the first lookup has in front of it: a sign of the start."""
+        fed = next((tensor for kind, tensor in self.events if kind == "fed"), None)
+        if fed is None or fed.ndim != 2:
+            return prompt
+        rows = to_array(fed if batch_first else fed.T)
+        led = len(rows) == len(prompt) and rows.shape[1] > prompt.shape[1]
+        return rows if led and bool((rows[:, rows.shape[1] - prompt.shape[1] :] == prompt).all()) else prompt
+
     def steps(self, batch_first: bool, last_only: bool) -> list[Step]:
         """The events, a step a choice: a draw outranks a maximum, the last maximum counts. last_only: the last lookup
         before the first choice is what counts; a source was looked up in the same table before."""

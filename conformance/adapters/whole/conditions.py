@@ -8,7 +8,7 @@ from __future__ import annotations
 import inspect
 import linecache
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import Any, TypeVar
@@ -28,6 +28,10 @@ _COMPARES = re.compile(
     r"(seg|doc|seq|sample)\w*[^=!\n]*(None|unsqueeze)[^=!\n]*(==|!=|\.eq\(|\.ne\()[^\n]*(None|unsqueeze)", re.I
 )
 """A line that compares the document of each word with that of each other."""
+_SAME_IN_ORDER = re.compile(
+    r"same\w*\s*=[^\n]*(seg|doc|seq|sample)\w*[^=!<>\n]*(None|unsqueeze)[^=!<>\n]*[<>]=?[^\n]*(None|unsqueeze)", re.I
+)
+"""One that calls the same what it compares by their order."""
 _OF_THE_STEP = ("mask", "cache", "positions", "offset", "labels")
 """Meanings of parameters that follow from where a step stands."""
 
@@ -82,17 +86,23 @@ def with_prefix(subject: M, length: int) -> M:
     return replace(told, known={})
 
 
-def with_two_documents(subject: M) -> tuple[M, str]:
+def with_two_documents(subject: M, begins: Sequence[int] = ()) -> tuple[M, str]:
     """The subject told that each row holds two documents, the first half and the second, and file:line where its file
-    compares the documents of words. Raises NotProvided where nothing says that documents are kept apart."""
+    compares the documents of words. begins: where the second one begins in each row. Raises NotProvided where nothing
+    says that documents are kept apart."""
     names = [one for one in inspect.signature(subject.module.forward).parameters if _DOCUMENTS.fullmatch(one)]
     file, line = _first_line(subject.module, _COMPARES)
+    if not line:
+        file, line = _first_line(subject.module, _SAME_IN_ORDER)
     if not names or names[0] in subject.calling.fixed or not line:
         raise NotProvided("its forward takes no numbers of documents that it keeps apart")
     main = subject.calling.main.meaning
 
     def made(inputs: Mapping[str, Any]) -> Tensor:
         rows, length = inputs[main].shape
+        if begins:
+            of_rows = torch.tensor(begins)[torch.arange(rows) % len(begins), None]
+            return (torch.arange(length) >= of_rows).long() + 1
         return (torch.arange(length) * 2 // length + 1).expand(rows, length)
 
     fixed = {**subject.calling.fixed, names[0]: made}

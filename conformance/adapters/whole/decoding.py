@@ -154,10 +154,10 @@ class DecodingProbes(TextModel, PlaceProbes, PartProbes):
         takes no such number."""
         return with_prefix(self, length)
 
-    def with_two_documents(self) -> tuple[Self, str]:
-        """The subject told that each row holds two documents, and the line that keeps documents apart. Raises
-        NotProvided where forward takes no such numbers."""
-        return with_two_documents(self)
+    def with_two_documents(self, begins: Sequence[int] = ()) -> tuple[Self, str]:
+        """The subject told that each row holds two documents, and the line that keeps documents apart. begins: where
+        the second one begins in each row. Raises NotProvided where forward takes no such numbers."""
+        return with_two_documents(self, begins)
 
     def next_logits(self, prefix: Array, src: Array | None = None) -> Array:
         """(B, V): the model's own logits of the token after a prefix, in one pass without a cache."""

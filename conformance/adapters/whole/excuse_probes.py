@@ -103,4 +103,6 @@ class ExcuseProbes(ShiftProbes, TableProbes, GradientProbes, LengthProbes, PartP
         return found, losses
 
     def _with_gradients(self) -> set[str]:
-        return {n for n, p in self.module.named_parameters() if p.grad is not None and bool(p.grad.abs().max() > 0)}
+        """The parameters whose gradient is more than rounding."""
+        sizes = {n: float(p.grad.abs().max()) for n, p in self.module.named_parameters() if p.grad is not None}
+        return {name for name, size in sizes.items() if size > 1e-13 * max(sizes.values())}

@@ -72,6 +72,19 @@ class Beside:
 
 
 @dataclass(frozen=True)
+class Times:
+    """What says when each step of a sequence was, `apart` from the one before it: what stands behind padding is as far
+    apart as without it."""
+
+    dtype: torch.dtype
+    apart: int = 1
+
+    def __call__(self, inputs: Mapping[str, Tensor]) -> Tensor:
+        rows, steps = next(inputs[m] for m in ("ids", "x") if m in inputs).shape[:2]
+        return (torch.arange(steps) * self.apart).to(self.dtype).repeat(rows, 1)
+
+
+@dataclass(frozen=True)
 class AllOf:
     """What says that every step of numbers beside token ids is real: their length, for each sample."""
 

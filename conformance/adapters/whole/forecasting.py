@@ -152,7 +152,11 @@ class ForecastProbes(PlaceProbes):
                     made = function(twin.module, twin.tensors({"x": x})["x"], **{steps: count})
                 return to_array(next(iter(tensors_in(made))).double())
 
-            yield name, self.line_of(rf"def {name}\b"), rolled
+            axes = 0
+            with suppress(Exception):
+                axes = rolled(np.zeros((2, *self.forecast().shape)), 2).ndim
+            if axes < 4:  # quantiles may be put in order, and are no forecasts of forward then
+                yield name, self.line_of(rf"def {name}\b"), rolled
 
 
 def _answer(subject: PlaceProbes, result: Any) -> Tensor:
@@ -160,7 +164,13 @@ def _answer(subject: PlaceProbes, result: Any) -> Tensor:
     found = [one for one in tensors_in(result) if one.is_floating_point() and one.dim() > 1]
     if not found:
         raise NotProvided("it answers with no series")
-    return found[min(subject.calling.answer_at, len(found) - 1)]
+    answer = found[min(subject.calling.answer_at, len(found) - 1)]
+    return answer[..., answer.shape[-1] // 2] if _has_quantiles(subject, answer) else answer
+
+
+def _has_quantiles(subject: PlaceProbes, answer: Tensor) -> bool:
+    """Whether each number of a forecast of channels stands for several quantiles, which are the last axis."""
+    return answer.dim() == 4 and answer.shape[-1] < 16 and bool(subject.line_of(r"(?i)quantile"))
 
 
 def _cuts_anew(op: Op) -> bool:

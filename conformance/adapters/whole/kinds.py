@@ -36,7 +36,7 @@ _TWO_WAY_CODE = (
 _TWO_WAY_METHODS = re.compile(
     r"(^|_)mlm(_|$)|fill_?mask|unmask|mask_(some_|random_)?(tokens|words|ids)$|masked_l(m|anguage)"
 )
-_SHIFTED_SCORES = re.compile(r"(logits|scores|out\w*)\[((:|\.\.\.), ?)?:-1(, ?:)?\]")
+_SHIFTED_SCORES = re.compile(r"(logits|scores|out\w*|self\(\w+)\[((:|\.\.\.), ?)?:-1(, ?:)?\]\)?")
 _SHIFTED_LABELS = re.compile(r"(labels?|targets?|\w*ids|\w*tokens|notes|events|items|y|x)\[((:|\.\.\.), ?)?1:\]")
 _SWITCHES = {
     "bidirectional": ("masked_language_model", "language_model"),
@@ -58,7 +58,8 @@ def kind_of(module: nn.Module, calling: Calling) -> tuple[str, list[Fact]]:
     if not calling.main.vocab:
         kind = "classifier" if one_answer else "encoder_model"
         return kind, [Fact("kind", kind.replace("_", " "), f"numbers in, {calling.layout} out")]
-    if calling.outputs not in (calling.main.vocab, _words_of(module)):
+    of_words = calling.outputs in (calling.main.vocab, _words_of(module))
+    if not of_words and not (_writes_fewer(module, calling) and _chosen_kind(module) == "language_model"):
         kind = "classifier" if one_answer else "encoder_model"
         return kind, [
             Fact("kind", kind.replace("_", " "), f"token ids in, {calling.layout} out with {calling.outputs} numbers")
@@ -68,9 +69,7 @@ def kind_of(module: nn.Module, calling: Calling) -> tuple[str, list[Fact]]:
             "it has an encoder and a decoder, and the decoder reads labels: give forward the target's words as an input"
         )
         return "", [Fact("kind", "open", why, doubtful=True)]
-    causal, two_way = list(_said(module, _CAUSAL, _CAUSAL_CODE)), list(_said(module, _TWO_WAY, _TWO_WAY_CODE))
-    causal += [*_built(module), *_shifted(module), *_switched(module, "language_model")]
-    two_way += [*_masking(module), *_switched(module, "masked_language_model")]
+    causal, two_way = _evidence(module)
     chosen = _stronger(causal, two_way)
     if not chosen:
         return "", [
@@ -84,6 +83,24 @@ def kind_of(module: nn.Module, calling: Calling) -> tuple[str, list[Fact]]:
         ]
     evidence = causal if chosen == "language_model" else two_way
     return chosen, [Fact("kind", chosen.replace("_", " "), "; ".join(text for _, text in evidence[:3]))]
+
+
+def _evidence(module: nn.Module) -> tuple[list[Evidence], list[Evidence]]:
+    """What speaks for a language model, and what for a masked one."""
+    causal, two_way = list(_said(module, _CAUSAL, _CAUSAL_CODE)), list(_said(module, _TWO_WAY, _TWO_WAY_CODE))
+    causal += [*_built(module), *_shifted(module), *_switched(module, "language_model")]
+    two_way += [*_masking(module), *_switched(module, "masked_language_model")]
+    return causal, two_way
+
+
+def _chosen_kind(module: nn.Module) -> str:
+    return _stronger(*_evidence(module))
+
+
+def _writes_fewer(module: nn.Module, calling: Calling) -> bool:
+    """Whether it scores all words of its table but the last few, such as a start and padding, which it never writes."""
+    heads = [part for part in module.modules() if isinstance(part, nn.Linear) and part.out_features == calling.outputs]
+    return 0 < calling.main.vocab - calling.outputs <= 4 and any(part.in_features != calling.outputs for part in heads)
 
 
 def _has_two_stacks(module: nn.Module) -> bool:

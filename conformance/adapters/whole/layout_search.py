@@ -28,6 +28,7 @@ def layout_of(
         orders = tuple(layout for layout in orders if "T" not in layout)
     named = _called_logits(result)
     offered = [pair for pair in enumerate(floating) if pair[0] not in without]
+    offered = offered[-_of_the_last(result) :] if not without else offered
     chosen = [pair for pair in offered if pair[1] is named]
     for wanted, layout in product((True, False), orders):
         for at, tensor in chosen or offered:
@@ -43,6 +44,16 @@ def layout_of(
                 continue
             return replace(calling, layout=layout, outputs=outputs, answer_at=at)
     return None
+
+
+def _of_the_last(result: Any) -> int:
+    """How many floating tensors the last entry of a list has whose entries are alike: what each layer of a decoder
+    answers, the last one best. 0 where the result is no such list."""
+    entries = result if isinstance(result, (list, tuple)) and not hasattr(result, "_fields") else ()
+    if len(entries) < 2 or any(isinstance(entry, Tensor) for entry in entries):
+        return 0
+    shapes = [[t.shape for t in tensors_in(entry) if t.is_floating_point()] for entry in entries]
+    return len(shapes[0]) if all(one == shapes[0] for one in shapes) else 0
 
 
 def _called_logits(result: Any) -> Tensor | None:

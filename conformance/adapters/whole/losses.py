@@ -13,6 +13,7 @@ import inspect
 import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from types import FunctionType
 from typing import Any
@@ -27,6 +28,7 @@ from conformance.adapters.whole.balance import BALANCE
 from conformance.adapters.whole.calling import Lookups, default_dtype, loss_in
 from conformance.adapters.whole.decoding import MODELS, taken_by
 from conformance.adapters.whole.loss_texts import HIDDEN, Texts, labels_of, switch_of
+from conformance.adapters.whole.names import PREFIX
 from conformance.adapters.whole.pads import PadProbes
 from conformance.adapters.whole.results import named_tensors
 from conformance.adapters.whole.statements import argument_line
@@ -220,9 +222,20 @@ def _runs(subject: PadProbes, padded: bool, wider: int, marked: bool) -> Iterato
             try:
                 given = texts.arguments(function, lean)
                 yield _run(subject, name, partial_of(function, subject.module, method), given, texts)
-                break
             except Exception:  # its labels have another form, or it takes what nothing here shows
                 continue
+            for prefix in () if padded or marked else _optional_prefixes(function):
+                texts = Texts(subject, padded, flat, wider, marked, also=(prefix,), tags=tags)
+                with suppress(Exception):
+                    given = texts.arguments(function, lean)
+                    yield _run(subject, name, partial_of(function, subject.module, method), given, texts)
+            break
+
+
+def _optional_prefixes(function: Callable[..., Any]) -> list[str]:
+    """The parameters that say how many words at the start are given, and may be left out."""
+    parameters = inspect.signature(function).parameters.values()
+    return [p.name for p in parameters if p.default is not p.empty and PREFIX.fullmatch(p.name.lower())]
 
 
 def _forms(subject: PadProbes) -> Iterator[tuple[bool, bool, str]]:

@@ -47,6 +47,7 @@ from conformance.adapters.whole.pair_losses import PairLossProbes
 from conformance.adapters.whole.placing import load_weights, placed
 from conformance.adapters.whole.recommending import RecommendProbes
 from conformance.adapters.whole.resizing import ResizeProbes
+from conformance.adapters.whole.row_methods import RowMethodProbes
 from conformance.adapters.whole.running import moved
 from conformance.adapters.whole.searching import NoAnswer, calling_of
 from conformance.adapters.whole.start_probes import StartProbes
@@ -77,6 +78,7 @@ class WholeModel(
     StartProbes,
     MeasureProbes,
     MergeProbes,
+    RowMethodProbes,
     UnreadProbes,
     MixingProbes,
     CtcProbes,

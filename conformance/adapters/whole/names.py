@@ -43,6 +43,9 @@ PREFIX = re.compile(r"(prefix|prompt|context|instruction)_?(len(gth)?s?|size|len
 MAY_BE_LABELS = re.compile(r"targets?|tgt|trg|y|labels?|next_(tokens?|ids)")
 """Names of an optional second input that are labels when the model embeds one sequence only."""
 
+TIMES = re.compile(r"days?|dates?|(time_?)?stamps?|times|hours|minutes|seconds|(event|visit|purchase)_(times|days)")
+"""Names of when each step of a sequence was: numbers that rise."""
+
 IMAGES = re.compile(r"(\w+_)?(im(age)?s?|imgs?|pictures?|pixels?|pixel_values|photos?)")
 """Names of images: what has a height and a width."""
 

@@ -85,8 +85,9 @@ class Proposals:
             for name in taken_as_they_are(module, open_):
                 next(p for p in data if p.name == name).required = True
         required = [p for p in self.parameters if p.required]
-        if required and all(p.meaning == "mask" for p in required):  # forward(masked_image): what else is the data?
-            required[0].meaning = ""
+        meanings = {p.meaning for p in required}
+        if meanings == {"mask"} or (meanings == {"cache"} and not data):
+            required[0].meaning = ""  # forward(masked_image), forward(past): what else is the data?
         self.given = self._named(given)
         self.climbed: Climbed | None = None
         self.told = _told(module, [p.name for p in self.parameters])

@@ -12,11 +12,13 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from conformance.adapters.inference.calls import tensors_in
 from conformance.adapters.inference.facts import Fact, Unresolved
 from conformance.adapters.stated import Shape
+from conformance.adapters.whole import names
 from conformance.adapters.whole.beside import Ran, climb
 from conformance.adapters.whole.calling import (
     LENGTHS,
@@ -26,7 +28,7 @@ from conformance.adapters.whole.calling import (
     hides,
     quiet_evaluation,
 )
-from conformance.adapters.whole.fillers import Beside, constants
+from conformance.adapters.whole.fillers import Beside, Times, constants
 from conformance.adapters.whole.layouts import FEWER
 from conformance.adapters.whole.names import MAY_BE_LABELS
 from conformance.adapters.whole.proposing import FRAMES, Proposals
@@ -79,7 +81,7 @@ class _Finder:
         for all_masks in (False, True) if optional else (False,):  # None, the default, is not always taken
             found = self.first_that_runs(all_masks)
             if found is not None:
-                return _without_none(found)
+                return self.with_times(_without_none(found))
         for optional in (False, True) if not self.proposals.given else ():
             if (found := self.as_climbed(optional)) is not None:
                 return _without_none(found)
@@ -100,6 +102,23 @@ class _Finder:
         raise Unresolved(
             f"{name} cannot be called: {furthest}; say what forward takes, e.g. --claims-input '{self.line()}'"
         )
+
+    def with_times(self, calling: Calling) -> Calling:
+        """The calling that also says when each step was, where forward can be told: without it all steps are of one
+        time, and what depends on the time between two does nothing. Any time must do: no row of a table."""
+        may_be_left_out = [p for p in self.proposals.parameters if not p.required and p.default is None]
+        for p in may_be_left_out if not calling.two_sided and not self.proposals.packed else ():
+            if not names.TIMES.fullmatch(p.name.lower()) or p.name in calling.fixed:
+                continue
+            for dtype in (torch.int64, torch.get_default_dtype()):
+                far, near = (
+                    replace(calling, fixed={**calling.fixed, p.name: Times(dtype, apart)}) for apart in (1000, 1)
+                )
+                with suppress(Exception):
+                    if self.trial.run(far, calling.main.length or T) is not None:
+                        calling = self.said(near)
+                        break
+        return calling
 
     def line(self) -> str:
         """What the user may write after --claims-input, to be corrected."""
@@ -224,6 +243,8 @@ class _Finder:
             shown.append(f"{one.parameter} = {what}")
         beside = [make for make in calling.fixed.values() if isinstance(make, Beside)]
         shown += [f"{make.name} = numbers {make.shape}, the same for every sample" for make in beside]
+        times = [name for name, make in calling.fixed.items() if isinstance(make, Times)]
+        shown += [f"{name} = the numbers of the steps" for name in times]
         others = self.proposals.climbed.shapes.items() if self.proposals.climbed is not None else ()
         shown += [
             f"{name} = {shape.text}, the same for every sample" for name, shape in others if name in calling.fixed

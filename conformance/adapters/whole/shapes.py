@@ -53,8 +53,8 @@ def shapes_told(axes: Sequence[int | str], module: nn.Module, options: Mapping[s
     if len(axes) > 2 and not any(axes):  # only their number is told
         return [shape for shape in number_shapes(module, options) if len(shape) == len(axes)]
     said = said_sizes(module, options)
-    offered = [_sizes_of(axis, at, len(axes), module, said) for at, axis in enumerate(axes)]
-    sides = [at for at, axis in enumerate(axes) if _SIDE_AXES.fullmatch(str(axis).lower())]
+    offered = [_sizes_of(axes, at, module, said) for at in range(len(axes))]
+    sides = [at for at in range(len(axes)) if _is_side(axes, at)]
     found = []
     for shape in product(*offered):
         is_square = len({shape[at] for at in sides}) < 2  # pictures have one side here
@@ -64,21 +64,30 @@ def shapes_told(axes: Sequence[int | str], module: nn.Module, options: Mapping[s
     return list(dict.fromkeys(found))[:_MOST_TOLD]
 
 
-def _sizes_of(axis: int | str, at: int, axes: int, module: nn.Module, said: Mapping[str, int]) -> list[int | None]:
+def _is_side(axes: Sequence[int | str], at: int) -> bool:
+    """Whether an axis is a side of a picture: by its name, or as one of two of one name behind the channels, as in
+    (C, S, S)."""
+    names = [str(axis).lower() for axis in axes]
+    square = len(names) == 3 and _PLANES_AXES.fullmatch(names[0]) and names[1] == names[2] and not names[1].isdigit()
+    return bool(_SIDE_AXES.fullmatch(names[at]) or (square and at > 0))
+
+
+def _sizes_of(axes: Sequence[int | str], at: int, module: nn.Module, said: Mapping[str, int]) -> list[int | None]:
     """What an axis may be: its own number, the option of its name, else by what such names mean; None for a length."""
+    axis = axes[at]
     if isinstance(axis, int):
         return [axis]
     name = axis.lower()
     plain = name.replace("_", "")
     own: list[int | None] = [size for key, size in said.items() if plain and key.replace("_", "") == plain]
-    if _SIDE_AXES.fullmatch(name):
+    if _is_side(axes, at):
         return [*own, *image_sizes(module, said)[:3]]
     if _FREE_AXES.fullmatch(name):
         longer = [size for key, size in said.items() if len(name) > 2 and key.startswith(name)]
         return [*own, *longer[:1], None]
     if own and len(name) > 1:
         return own
-    if _PLANES_AXES.fullmatch(name) and axes == 3 and at == 0:
+    if _PLANES_AXES.fullmatch(name) and len(axes) == 3 and at == 0:
         first = next((p for p in module.modules() if isinstance(p, _CONVOLUTIONS)), None)
         return list(dict.fromkeys([*([first.in_channels] if first else []), 3, 1]))
     counted = [size for key, size in said.items() if plain and re.fullmatch(rf"(n|num)_?{re.escape(plain)}s?", key)]
@@ -86,7 +95,7 @@ def _sizes_of(axis: int | str, at: int, axes: int, module: nn.Module, said: Mapp
     maps = [part.in_features for part in module.modules() if isinstance(part, nn.Linear)]
     maps += [part.in_channels for part in module.modules() if isinstance(part, _CONVOLUTIONS)]
     free: list[int | None] = [None] if not axis or len(name) == 1 else []
-    last = at == axes - 1 and axes > 1
+    last = at == len(axes) - 1 and len(axes) > 1
     widths = list(dict.fromkeys([*own, *counted, *told, *maps]))[:_MOST_WIDTHS]
     return [*widths, *free] if last or not free else [*free, *widths]
 

@@ -31,6 +31,8 @@ _WORDS_OF_DTYPES = (
     ("bool", re.compile(r"\b(bool(ean)?s?|BoolTensor|True)\b")),
     ("float", re.compile(r"\b(floats?(32|64)?|FloatTensor)\b")),
 )
+_DEPTH = 2
+"""So deep are methods read that a forward hands its input to."""
 _BEHIND = 60
 """So many letters behind a shape may say the dtype."""
 
@@ -52,7 +54,12 @@ class Told:
 
 def told_by_forward(module: nn.Module, parameters: Sequence[str]) -> dict[str, Told]:
     """What the forward of a module and its class say of these parameters; only of those of which they say something."""
-    function = inspect.unwrap(getattr(module.forward, "__func__", type(module).forward))
+    return _told_by(module, getattr(module.forward, "__func__", type(module).forward), parameters, _DEPTH)
+
+
+def _told_by(module: nn.Module, method: Any, parameters: Sequence[str], depth: int) -> dict[str, Told]:
+    """What a method and its class say of its parameters; beside it the methods, `depth` deep, that it hands them to."""
+    function = inspect.unwrap(method)
     try:
         text = dedent(inspect.getsource(function))
         tree = ast.parse(text)
@@ -61,9 +68,14 @@ def told_by_forward(module: nn.Module, parameters: Sequence[str]) -> dict[str, T
     code = _Code(module, parameters)
     code.read(tree)
     written = _documented(_prose(text, tree), inspect.getdoc(type(module)) or "", parameters)
+    handed = dict[str, Told]()
+    for name, inner, theirs in code.handed_on(tree) if depth else ():
+        told = _told_by(module, inner, [theirs], depth - 1).get(theirs, Told())
+        handed[name] = handed.get(name, Told()).over(told)
     found: dict[str, Told] = {}
     for name in parameters:
-        told = code.told(name).over(_annotated(function, name)).over(written.get(name, Told()))
+        own = code.told(name).over(_annotated(function, name)).over(written.get(name, Told()))
+        told = own.over(handed.get(name, Told()))
         found |= {name: told} if told != Told() else {}
     return found
 
@@ -222,6 +234,20 @@ class _Code:
             elif isinstance(node, ast.If) and any(isinstance(inner, ast.Raise) for inner in node.body):
                 self._holds(node.test, ast.NotEq)
 
+    def handed_on(self, tree: ast.Module) -> Iterator[tuple[str, Any, str]]:
+        """(parameter, method, its parameter) of each of the class's own methods that gets a parameter as it was
+        given."""
+        for node in ast.walk(tree):
+            if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute):
+                continue
+            method = inspect.getattr_static(type(self.module), node.func.attr, None)
+            if not inspect.isfunction(method) or getattr(node.func.value, "id", "") != "self":
+                continue
+            theirs = list(inspect.signature(method).parameters)[1:]
+            for argument, name in zip(node.args, theirs, strict=False):
+                if own := self._is_input(argument):
+                    yield own, method, name
+
     def _is_input(self, node: ast.expr) -> str:
         """The parameter that an expression is, still as it was given; "" for anything else."""
         if not isinstance(node, ast.Name) or node.id not in self.parameters:
@@ -278,8 +304,12 @@ class _Code:
         for part in parts:
             if isinstance(part, ast.Compare) and len(part.ops) == 1 and isinstance(part.ops[0], kind):
                 left, right = part.left, part.comparators[0]
-                self._equal(left, right)
-                self._equal(right, left)
+                pairs = [(left, right)]
+                if isinstance(left, ast.Tuple) and isinstance(right, ast.Tuple):
+                    pairs = list(zip(left.elts, right.elts, strict=False))
+                for one, other in pairs:
+                    self._equal(one, other)
+                    self._equal(other, one)
 
     def _equal(self, left: ast.expr, right: ast.expr) -> None:
         counted = left.value if isinstance(left, ast.Attribute) and left.attr == "ndim" else method_of(left, "dim")

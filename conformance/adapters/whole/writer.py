@@ -29,10 +29,11 @@ from conformance.seeds import seed_torch
 
 @dataclass
 class Written:
-    """new: (B, n) the tokens that were written. prefix: (B, P) what stood before them: the prompt, or the start of a
-    target. kept: whether the answer begins with the prefix. raw: (B, N) the answer. noise: what the rounding of the
-    numbers on the way may change, relative to the largest. partly: whether it chose for some rows alone. conditions:
-    what forward was given at every step beside the tokens. hypotheses: the sentences of a beam search, with scores.
+    """new: (B, n) the tokens that were written. prefix: (B, P) what stood before them: the prompt, with a sign of the
+    start where the writer puts one in front, or the start of a target. kept: whether the answer begins with the prompt.
+    raw: (B, N) the answer. noise: what the rounding of the numbers on the way may change, relative to the largest.
+    partly: whether it chose for some rows alone. conditions: what forward was given at every step beside the tokens.
+    hypotheses: the sentences of a beam search, with scores.
     chosen_at: the line that chose the last token.
     """
 
@@ -66,11 +67,14 @@ class DrawsOtherwise(NotProvided):
 class Writer(Declared):
     """One way in which a model writes, called."""
 
-    def left_behind(self, subject: TextModel, data: Mapping[str, Array]) -> tuple[list[str], str]:
-        """The names of parameters that writing changes, and the mode in which it leaves a model in training mode."""
+    def left_behind(
+        self, subject: TextModel, data: Mapping[str, Array], training: bool = True
+    ) -> tuple[list[str], str]:
+        """The names of parameters that writing changes, and the mode in which it leaves a model that is in training
+        mode, or in evaluation mode."""
         twin = subject.twin()
         before = {name: p.detach().clone() for name, p in twin.module.named_parameters()}
-        twin.module.train()
+        twin.module.train(training)
         self.write_with(twin, data, 2, None, mode=None)
         modes = {part.training for part in twin.module.modules()}
         changed = [name for name, p in twin.module.named_parameters() if not torch.equal(before[name], p)]
@@ -182,6 +186,8 @@ class Writer(Declared):
         prefix = self._start(raw, steps, given, watch.begun_with) if begins else data[meaning]
         size = prefix.shape[1]
         kept = raw.shape[1] >= size and bool((raw[:, :size] == prefix).all())
+        if not begins:
+            prefix = watch.led_by(prefix, subject.calling.batch_first)
         return Written(
             raw[:, size:] if kept else raw,
             prefix,

@@ -123,6 +123,7 @@ MUTANTS = [
     ("nano", "if finished.all():", "if finished.any():", ENDS),
     ("nano", "== eos_token_id", "== -eos_token_id", ENDS),
     ("nano", "self.train(was_training)", "pass", LEAVES),
+    ("nano", "self.train(was_training)", "self.train()", LEAVES),
     ("nano", "self(window)[:, -1]", "self(window)[:, 0]", BEST),
     ("nano", "self(window)[:, -1]", "self(window)[:, -1].flip(0)", BEST),
     ("nano", "probs.argmax", "probs.argmin", BEST),

@@ -43,5 +43,28 @@ UNTOLD = "hidden = hidden | (doc_ids.unsqueeze(1) != doc_ids.unsqueeze(2))"
 def test_documents_of_one_row_are_kept_apart(right, wrong, verdict, seen, made):
     implementation = Whole(whole_model(made("Packed", PACKED.replace(right, wrong))))
     found = run_check(CHECKS["documents-of-one-row-are-apart"], implementation, "quick")
-    assert found.verdict.name == verdict
+    assert found.verdict.name == verdict, found.message
     assert verdict != "FAIL" or (seen in found.diagnosis and "doc_ids.unsqueeze(1)" in found.place)
+
+
+COUNTED = """
+        idx = torch.arange(ids.shape[1]).expand(ids.shape)
+        begins = doc_ids.diff(prepend=doc_ids[:, :1]) != 0 if doc_ids is not None else torch.zeros_like(ids).bool()
+        places = idx - (idx * begins).cummax(1).values
+        return self.head(self.block(self.wte(ids) + self.wpe(places), hidden))
+"""
+
+
+@pytest.mark.parametrize(("axis", "verdict"), [("cummax(1)", "PASS"), ("cummax(0)", "FAIL")])
+def test_places_in_documents_are_counted_in_each_row(axis, verdict, made):
+    text = PACKED.rpartition("        return")[0] + COUNTED.lstrip("\n").replace("cummax(1)", axis)
+    found = run_check(CHECKS["documents-of-one-row-are-apart"], Whole(whole_model(made("Packed", text))), "quick")
+    assert found.verdict.name == verdict, found.message
+    assert verdict == "PASS" or "another row" in found.diagnosis
+
+
+def test_what_is_called_the_same_by_order_lets_documents_see_each_other(made):
+    text = PACKED.replace(UNTOLD, "same = doc_ids[:, :, None] >= doc_ids[:, None, :]; hidden = hidden | ~same")
+    found = run_check(CHECKS["documents-of-one-row-are-apart"], Whole(whole_model(made("Packed", text))), "quick")
+    assert found.verdict.name == "FAIL"
+    assert "words of another document" in found.diagnosis

@@ -110,14 +110,32 @@ SHARE = "losses-ask-for-no-share-below-zero"
         (f"-{GOLD}.mean()", "PASS"),
         (f"-((1 - eps) * {GOLD} + eps * logp.mean(-1)).mean()", "PASS"),
         (f"-((1 - eps) * {GOLD} - eps * logp.mean(-1)).mean()", "FAIL"),
+        (f"-((1 - eps) * {GOLD} + eps * logp.sum(-1)).mean()", "FAIL"),
         (f"{GOLD}.mean()", "FAIL"),
         ("logp.sum()", "NOT_PROVIDED"),
     ],
-    ids=["plain", "smoothed", "wrong smoothing", "wrong sign", "no cross-entropy"],
+    ids=["plain", "smoothed", "wrong smoothing", "summed smoothing", "wrong sign", "no cross-entropy"],
 )
 def test_a_loss_that_is_written_out_tells_what_it_asks_for(value, verdict, made):
     implementation = Whole(whole_model(made("GPT", HEAD.replace("VOCAB", "31") + WRITTEN.format(value=value))))
     assert run_check(CHECKS[SHARE], implementation, "quick").verdict.name == verdict
+
+
+BEHIND = """
+    def loss(self, ids, prompt_lengths=None):
+        keep = torch.ones_like(ids[:, 1:])
+        if prompt_lengths is not None:
+            keep = (torch.arange(1, ids.shape[1]) >= prompt_lengths[:, None]).long()
+        lost = F.cross_entropy(self(ids)[:, :-1].flatten(0, 1), ids[:, 1:].flatten(), reduction="none")
+        return (lost * keep.flatten()).sum() / keep.sum()
+"""
+
+
+@pytest.mark.parametrize(("sign", "verdict"), [(">=", "PASS"), ("<", "FAIL")])
+def test_a_loss_that_may_be_told_of_a_prompt_teaches_what_stands_behind_it(sign, verdict, made):
+    text = HEAD.replace("VOCAB", "31") + BEHIND.replace(">=", sign)
+    found = run_check(CHECKS["losses-teach-every-word"], Whole(whole_model(made("GPT", text))), "quick")
+    assert found.verdict.name == verdict, found.message
 
 
 def test_a_loss_that_is_written_out_tells_which_word_it_teaches(made):

@@ -74,8 +74,37 @@ class ChoosesSpecialWords(ChoosesWords):
         return chances
 
 
+class OfADictionary(ChoosesWords):
+    """Its settings are those of a dictionary under a name of one letter."""
+
+    def __init__(self):
+        super().__init__()
+        self.c = {"pad_id": 0, "cls_id": 1, "mask_id": 3}
+        del self.mask_token_id, self.special_token_ids
+
+    def mask_tokens(self, input_ids, mlm_probability=0.15):
+        chosen = self.spared(torch.full(input_ids.shape, mlm_probability), input_ids < 4).bernoulli().bool()
+        return input_ids.masked_fill(chosen, self.c["mask_id"]), self.labels(input_ids, chosen)
+
+    @staticmethod
+    def labels(ids, chosen):
+        return ids.masked_fill(~chosen, -100)
+
+
+class TeachesTheOthers(OfADictionary):
+    @staticmethod
+    def labels(ids, chosen):
+        return ids.masked_fill(chosen, -100)
+
+
 @pytest.mark.parametrize(
-    ("cls", "verdict"), [(ChoosesWords, Verdict.PASS), (ChoosesSpecialWords, Verdict.FAIL)], ids=["right", "wrong"]
+    ("cls", "verdict"),
+    [
+        (ChoosesWords, Verdict.PASS),
+        (ChoosesSpecialWords, Verdict.FAIL),
+        (OfADictionary, Verdict.PASS),
+        (TeachesTheOthers, Verdict.FAIL),
+    ],
 )
 def test_a_method_that_masks_words_spares_the_special_words_of_its_model(cls, verdict):
     assert result(cls, "masked-words-are-what-is-taught").verdict is verdict
@@ -117,8 +146,28 @@ class ClipsTooLate(Forecasts):
         nn.utils.clip_grad_norm_(self.parameters(), clip)
 
 
+class InSteps(Forecasts):
+    """A step is a method; its caller clears the gradients."""
+
+    fit = None
+
+    def train_step(self, past, optimizer, clip=1.0):
+        self(past).square().mean().backward()
+        self.move(optimizer, clip)
+
+
+class InStepsTooLate(ClipsTooLate):
+    fit, train_step = None, InSteps.train_step
+
+
 @pytest.mark.parametrize(
-    ("cls", "verdict"), [(Forecasts, Verdict.PASS), (ClipsTooLate, Verdict.FAIL)], ids=["right", "wrong"]
+    ("cls", "verdict"),
+    [
+        (Forecasts, Verdict.PASS),
+        (ClipsTooLate, Verdict.FAIL),
+        (InSteps, Verdict.PASS),
+        (InStepsTooLate, Verdict.FAIL),
+    ],
 )
 def test_a_method_that_trains_is_watched(cls, verdict):
     assert result(cls, "functions-that-train-clip-what-is-stepped").verdict is verdict
