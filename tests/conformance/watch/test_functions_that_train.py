@@ -139,12 +139,28 @@ def test_what_is_wrong_is_told_with_its_line(text, claim, line):
 
 
 @pytest.mark.parametrize(
+    ("text", "clips"),
+    [
+        ("model(x, y)[1].backward()\n    optimizer.step()", "NOT_PROVIDED"),
+        (f"model(x, y)[1].backward()\n    optimizer.step()\n    {CLIPS}", "FAIL"),
+    ],
+)
+def test_one_that_makes_a_step_is_asked_what_a_step_shows(text, clips):
+    """Its caller may clear the gradients."""
+    assert verdicts(f"def train_step(model, x, y, optimizer):\n    {text}\n") == [
+        "NOT_PROVIDED",
+        clips,
+        "PASS",
+        "NOT_PROVIDED",
+    ]
+
+
+@pytest.mark.parametrize(
     "text",
     [
         "def fit(model, config):\n    raise RuntimeError\n",
         "def train(model, loader):\n    return [model(x) for x in loader]\n",
         "def train(model, loader, optimizer, teacher_words):\n    optimizer.step()\n",
-        "def train_step(model, x, y, optimizer):\n    model(x, y)[1].backward()\n    optimizer.step()\n",
         pytest.param(
             "def fit(model, x, y, optimizer):\n    while True:\n        model(x, y)\n", marks=pytest.mark.slow
         ),
