@@ -12,7 +12,7 @@ transformers.utils.logging.disable_progress_bar()
 
 import minigrad as mg  # noqa: E402
 from minigrad.io import load_file  # noqa: E402
-from transformer.checkpoints import load  # noqa: E402
+from transformer.checkpoints import load, stored_arrays  # noqa: E402
 
 SEQ2SEQ = ("t5", "t5-gated", "mt5", "bart", "marian")
 ROTARY = ("llama", "mixtral", "mistral", "qwen2", "qwen3", "phi3", "gemma2", "gpt_neox", "deepseek_v2", "gemma", "phi")
@@ -308,3 +308,15 @@ def assert_close(ours, theirs, tolerance, what=""):
     assert ours.shape == theirs.shape, what
     error, scale = np.abs(ours - theirs).max(), np.abs(theirs).max()
     assert error <= tolerance * scale, f"{what}: off by {error:.3g}, the largest number is {scale:.3g}"
+
+
+def assert_gradients_equal(ours, theirs, folder, bound):
+    """The gradients of both, by the names of the library's files; bound: of the largest of them."""
+    gradients = stored_arrays(ours, {name: p.grad.numpy() for name, p in ours.named_parameters()})
+    state = {name: p.grad for name, p in theirs.named_parameters() if p.grad is not None}
+    theirs.save_pretrained(folder / "gradients", state_dict=state)
+    found = {ours.canonical(key): value for key, value in load_file(folder / "gradients/model.safetensors").items()}
+    assert set(found) == set(gradients)
+    largest = max(np.abs(gradient).max() for gradient in gradients.values())
+    for key, gradient in gradients.items():
+        np.testing.assert_allclose(gradient, found[key], rtol=0, atol=bound * float(largest), err_msg=key)

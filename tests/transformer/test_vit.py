@@ -6,8 +6,7 @@ import pytest
 import minigrad as mg
 from minigrad import functional as F
 from minigrad import optim
-from minigrad.io import load_file
-from transformer.checkpoints import CheckpointError, load, save, stored_arrays
+from transformer.checkpoints import CheckpointError, load, save
 from transformer.models.vit import ViT, ViTConfig
 from transformer.patches import Patches
 
@@ -21,6 +20,8 @@ IMAGES = RNG.standard_normal((3, 2, 11, 11))
 @pytest.mark.parametrize("kind", ["ViTForImageClassification", "ViTModel"])
 def test_logits_and_gradients_equal_the_librarys(kind, dtype, tmp_path):
     torch, transformers = pytest.importorskip("torch"), pytest.importorskip("transformers")
+    from reference_families import assert_gradients_equal
+
     torch.manual_seed(0)
     config = transformers.ViTConfig(**SIZES, num_labels=5, qkv_bias=kind == "ViTModel", layer_norm_eps=1e-3)
     theirs = getattr(transformers, kind)(config).double().eval()
@@ -37,14 +38,7 @@ def test_logits_and_gradients_equal_the_librarys(kind, dtype, tmp_path):
     seed = RNG.standard_normal(tuple(expected.shape)).astype(dtype)
     expected.backward(torch.from_numpy(seed))
     got.backward(mg.tensor(seed))
-    gradients = stored_arrays(ours, {name: p.grad.numpy() for name, p in ours.named_parameters()})
-    state = {name: p.grad for name, p in theirs.named_parameters() if p.grad is not None}
-    theirs.save_pretrained(tmp_path / "gradients", state_dict=state)
-    found = {ours.canonical(key): value for key, value in load_file(tmp_path / "gradients/model.safetensors").items()}
-    assert set(found) == set(gradients)
-    largest = max(np.abs(gradient).max() for gradient in gradients.values())
-    for key, gradient in gradients.items():
-        np.testing.assert_allclose(gradient, found[key], rtol=0, atol=bound * float(largest), err_msg=key)
+    assert_gradients_equal(ours, theirs, tmp_path, bound)
 
 
 def test_a_patch_is_a_convolution_whose_steps_are_as_wide_as_its_square():

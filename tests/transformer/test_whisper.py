@@ -9,9 +9,8 @@ import minigrad as mg
 import transformer.checkpoints as checkpoints
 from minigrad import functional as F
 from minigrad import optim
-from minigrad.io import load_file
 from transformer import AutoModel
-from transformer.checkpoints import CheckpointError, load, save, stored_arrays
+from transformer.checkpoints import CheckpointError, load, save
 from transformer.cli import main
 from transformer.decoding import beam_decode, greedy_decode, translator
 from transformer.models.whisper import Whisper, WhisperConfig
@@ -55,6 +54,8 @@ def reference(dtype, **settings):
 @pytest.mark.parametrize("settings", [{}, OTHER], ids=["usual", "other"])
 def test_logits_and_gradients_equal_the_librarys(settings, dtype, tmp_path):
     torch, theirs = reference(dtype, **settings)
+    from reference_families import assert_gradients_equal
+
     theirs.save_pretrained(tmp_path)
     ours, bound = load(tmp_path, getattr(mg, dtype)), 1e-4 if dtype == "float32" else 1e-9
     frames = FRAMES.astype(dtype)
@@ -67,14 +68,7 @@ def test_logits_and_gradients_equal_the_librarys(settings, dtype, tmp_path):
     seed = RNG.standard_normal(tuple(expected.shape)).astype(dtype)
     expected.backward(torch.from_numpy(seed))
     got.backward(mg.tensor(seed))
-    gradients = stored_arrays(ours, {name: p.grad.numpy() for name, p in ours.named_parameters()})
-    state = {name: p.grad for name, p in theirs.named_parameters() if p.grad is not None}
-    theirs.save_pretrained(tmp_path / "gradients", state_dict=state)
-    found = {ours.canonical(key): value for key, value in load_file(tmp_path / "gradients/model.safetensors").items()}
-    assert set(found) == set(gradients)
-    largest = max(np.abs(gradient).max() for gradient in gradients.values())
-    for key, gradient in gradients.items():
-        np.testing.assert_allclose(gradient, found[key], rtol=0, atol=bound * float(largest), err_msg=key)
+    assert_gradients_equal(ours, theirs, tmp_path, bound)
 
 
 def test_what_we_save_the_library_loads(tmp_path):

@@ -2,6 +2,8 @@
 
 making      from what the user pointed at (a class, a function, an expression, an instance) to modules
 usage       what the user's own files show about how a class is constructed and called, read as syntax
+in_place    a component that its model sets up, taken out of that model
+lazy        sizes for layers that learn them from the first call
 classmethods   classes that a classmethod of their own makes
 calling     how forward is called, and which of its results is the answer
 searching, fillers, beside    how that is found: the attempts, what they give, several inputs of different forms

@@ -28,7 +28,7 @@ from conformance.adapters.inference.facts import Fact, Unresolved
 from conformance.adapters.specification import Specification
 from conformance.adapters.whole.calling import Input, quiet_evaluation
 from conformance.adapters.whole.calling_parts import PartCalling, first_that_runs
-from conformance.adapters.whole.making import Made, made_of
+from conformance.adapters.whole.making import made_of
 from conformance.adapters.whole.model import WholeModel, in_double, whole_model
 from conformance.adapters.whole.syntax import Scope, Source
 from conformance.adapters.whole.usage import Surroundings, surroundings
@@ -126,10 +126,9 @@ def _taken_from(whole: WholeModel, cls: type[nn.Module], why: str) -> WholeModel
             replace(whole, module=module, known={}).run(whole.example())
         return module.get_submodule(call.path)
 
-    made = whole.made
-    evidence = Fact("taken from", f"{made.name}, {call.path}", why.removeprefix("UNRESOLVED: "))
-    facts = [*made.facts, evidence]
-    part = Made(cls.__name__, cls, facts, lambda _: take(made._make(made._sizing)), maker=cls)
+    evidence = Fact("taken from", f"{whole.made.name}, {call.path}", why.removeprefix("UNRESOLVED: "))
+    facts = [*whole.made.facts, evidence]
+    part = whole.made.part_of(cls, facts, take)
     module = take(whole.twin(torch.float32).module)
     calling = first_that_runs(module, _callings(call, module))
     return in_double(WholeModel(part, module, calling, "", [*facts, *calling.facts]))

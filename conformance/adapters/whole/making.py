@@ -109,6 +109,10 @@ class Made:
         fact = Fact(ONE_SIDE, f"{method}(...)", reason.removeprefix("UNRESOLVED: "))
         return replace(self, facts=[*self.facts, fact], _make=lambda sizing: as_forward(self._make(sizing), method))
 
+    def part_of(self, cls: type[nn.Module], facts: list[Fact], take: Callable[[nn.Module], nn.Module]) -> Made:
+        """A part of these modules, as `take` gives it; it has no options of its own."""
+        return Made(cls.__name__, cls, facts, lambda _: take(self._make(self._sizing)), maker=cls)
+
 
 def made_of(found: Any, spec: Specification) -> Made:
     """How to make modules of `found`: a class, a function, an instance, or what the expression of `spec` gave.

@@ -1,0 +1,159 @@
+"""Training scripts that are right and look wrong: two optimizers, a closure, a frozen body, a second stage."""
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from conformance.mutated import run_of  # noqa: E402
+from conformance.verdict import Verdict  # noqa: E402
+from conformance.watch.verdicts import results_of  # noqa: E402
+
+
+def broken(text):
+    """The claims that a script breaks, conventions left out."""
+    results = results_of(run_of(text, "right.py").run)
+    return [slug for slug, result in results.items() if result.verdict in (Verdict.FAIL, Verdict.ERROR)]
+
+
+GAN = """
+import torch
+from torch import nn
+maker, judge = (nn.Sequential(nn.Linear(3, 8), nn.Dropout(0.1), nn.Linear(8, n)) for n in (3, 1))
+ours, theirs = (torch.optim.Adam(m.parameters(), lr=1e-3) for m in (maker, judge))
+bce = nn.BCEWithLogitsLoss()
+for step in range(6):
+    real, fake = torch.randn(4, 3), maker(torch.randn(4, 3))
+    theirs.zero_grad()
+    bce(judge(real), torch.ones(4, 1)).backward()
+    bce(judge(fake.detach()), torch.zeros(4, 1)).backward()
+    theirs.step()
+    ours.zero_grad()
+    bce(judge(fake), torch.ones(4, 1)).backward()
+    ours.step()
+"""
+
+AUTOENCODER = """
+import torch
+from torch import nn
+class Autoencoder(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.embed, self.out = nn.Embedding(9, 8), nn.Linear(8, 9)
+    def forward(self, ids):
+        text = self.embed(ids).mean(1, keepdim=True)
+        return self.out(self.embed(ids[:, :-1]) + text)
+model = Autoencoder()
+adam = torch.optim.Adam(model.parameters(), lr=1e-3)
+for step in range(6):
+    ids = torch.randint(1, 9, (4, 7))
+    loss = nn.functional.cross_entropy(model(ids).flatten(0, 1), ids[:, 1:].flatten())
+    adam.zero_grad()
+    loss.backward()
+    adam.step()
+"""
+
+MOMENTUM_COPY = """
+import copy
+import torch
+from torch import nn
+net = nn.Sequential(nn.Linear(4, 8), nn.Dropout(0.1), nn.Linear(8, 4))
+key = copy.deepcopy(net).requires_grad_(False)
+optimizer = torch.optim.SGD(net.parameters(), lr=0.1, momentum=0.9)
+for step in range(6):
+    x = torch.randn(6, 4)
+    q = net(x)
+    with torch.no_grad():
+        for mine, its in zip(net.parameters(), key.parameters()):
+            its.mul_(0.9).add_(mine, alpha=0.1)
+        k = key(x)
+    loss = nn.functional.cross_entropy(q @ k.T, torch.arange(6))
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+"""
+
+CLOSURE = """
+import torch
+from torch import nn
+model = nn.Linear(4, 3)
+x, y = torch.randn(8, 4), torch.randint(3, (8,))
+optimizer = torch.optim.LBFGS(model.parameters(), lr=0.1, max_iter=3)
+def closure():
+    optimizer.zero_grad()
+    loss = nn.functional.cross_entropy(model(x), y)
+    loss.backward()
+    return loss
+for step in range(4):
+    optimizer.step(closure)
+"""
+
+BY_HAND = """
+import torch
+from torch import nn
+model = nn.Linear(4, 3)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for step in range(5):
+    for group in optimizer.param_groups:
+        group["lr"] = 0.1 / (step + 1)
+    nn.functional.cross_entropy(model(torch.randn(8, 4)), torch.randint(3, (8,))).backward()
+    optimizer.step()
+    for p in model.parameters():
+        p.grad = None
+"""
+
+FROZEN_BODY = """
+import torch
+from torch import nn
+body, head = nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.Dropout(0.2)), nn.Linear(8, 3)
+for p in body.parameters():
+    p.requires_grad = False
+body.eval()
+optimizer = torch.optim.AdamW(head.parameters(), lr=1e-2, weight_decay=0.0)
+for step in range(5):
+    with torch.no_grad():
+        features = body(torch.randn(8, 4))
+    loss = nn.functional.cross_entropy(head(features), torch.randint(3, (8,)))
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+"""
+
+COPY_TASK = """
+import torch
+from torch import nn
+table, gru, head = nn.Embedding(12, 8), nn.GRU(8, 8, batch_first=True), nn.Linear(8, 12)
+decoder = nn.GRU(8, 8, batch_first=True)
+model = nn.ModuleList([table, gru, head, decoder])
+optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
+for step in range(5):
+    src = torch.randint(2, 12, (6, 7))
+    given = torch.cat([torch.ones(6, 1, dtype=torch.long), src[:, :-1]], 1)
+    _, state = gru(table(src))
+    out, _ = decoder(table(given), state)
+    loss = nn.functional.cross_entropy(head(out).transpose(1, 2), src)
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+"""
+
+TWO_STAGES = """
+import torch
+from torch import nn
+model = nn.Sequential(nn.Linear(4, 8), nn.Dropout(0.1), nn.Linear(8, 3))
+for rate in (1e-2, 1e-3):
+    optimizer = torch.optim.Adam(model.parameters(), lr=rate)
+    for step in range(4):
+        loss = nn.functional.cross_entropy(model(torch.randn(8, 4)), torch.randint(3, (8,)))
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+"""
+
+
+@pytest.mark.parametrize(
+    "text",
+    [GAN, AUTOENCODER, MOMENTUM_COPY, CLOSURE, BY_HAND, FROZEN_BODY, COPY_TASK, TWO_STAGES],
+    ids=["gan", "autoencoder", "momentum-copy", "closure", "by-hand", "frozen-body", "copy-task", "two-stages"],
+)
+def test_a_right_script_of_an_unusual_kind_breaks_nothing(text):
+    assert broken("import torch\ntorch.manual_seed(0)\n" + text) == []
