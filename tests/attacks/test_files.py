@@ -10,16 +10,14 @@ import subprocess
 import sys
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from conformance.catalogue import load
 from conformance.files import write_text
-from conformance.report import Report, ReportError, read_reports, to_json
-from conformance.settings import SettingsError, read_settings
-from conformance.verdict import Result, Verdict
+from conformance.report import ReportError, read_reports
 from minigrad.files import write_atomically
-from minigrad.io import FormatError, load_file, load_metadata, save_file
+from minigrad.io import FormatError, load_file
+from tools.fuzz.files import a_report, main, mutated, readers, refused
 
 CASES = 250
 DEEP = 250_000
@@ -29,72 +27,24 @@ CATALOGUE = load()
 SLUG = next(claim.slug for claim in CATALOGUE.claims.values() if claim.is_tested)
 
 
-def a_report() -> dict:
-    results = {SLUG: Result(SLUG, Verdict.PASS)}
-    return to_json(Report("model.py:X", None, "default", 0, results, CATALOGUE, [], lambda slug: f"pytest {slug}"))
-
-
-def mutated(data: bytes, chance: random.Random) -> bytes:
-    """Some bytes changed, cut, doubled, moved, or replaced by what readers trip over."""
-    data = bytearray(data)
-    for _ in range(chance.choice((1, 1, 1, 2, 4, 16))):
-        start = chance.randrange(len(data) + 1)
-        end = min(len(data), start + chance.choice((0, 1, 1, 2, 8, 64)))
-        match chance.randrange(6):
-            case 0:
-                data[start:end] = chance.randbytes(end - start)
-            case 1:
-                del data[start:end]
-            case 2:
-                data[start:start] = data[start:end] * chance.choice((1, 2, 50))
-            case 3:
-                data[start:end] = chance.choice(WORDS)
-            case 4:
-                data = data[:start]
-            case 5:
-                other = chance.randrange(len(data) + 1)
-                data[start:end] = data[other : other + end - start]
-    return bytes(data)
-
-
-WORDS = (
-    b"null", b"[]", b"{}", b"-1", b"1e999", b"NaN", b"9" * 40, b'"', b"\\ud800", b"\xff\xfe", b"\0", b"[" * 5000,
-    b"true", b"\x1b[31m", b'"dtype"', b'"F32"', b'"shape"', b"0.5", b"18446744073709551616", b"=",
-    b"[tool.conformance]\n",
-)  # fmt: skip
-
-
-def readers(folder: Path):
-    """Reader -> a whole file's bytes, what reads it, and the exceptions that it documents."""
-    weights = folder / "weights.safetensors"
-    shared = np.ones(3, np.float32)
-    save_file({"a": shared, "b": shared, "c": np.arange(6).reshape(2, 3)}, weights, {"note": "text"})
-    settings = b'[project]\nname = "x"\n\n[tool.conformance]\nimpl = "model.py:X"\nbudget = "quick"\n'
-    return {
-        "weights": (weights.read_bytes(), load_file, FormatError),
-        "metadata": (weights.read_bytes(), load_metadata, FormatError),
-        "report": (json.dumps(a_report()).encode(), read_reports, ReportError),
-        "settings": (settings, lambda path: read_settings(path.parent), SettingsError),
-    }
-
-
 @pytest.mark.parametrize("count", [CASES, pytest.param(DEEP, marks=pytest.mark.deep)])
-@pytest.mark.parametrize("name", ["weights", "metadata", "report", "settings"])
+@pytest.mark.parametrize("name", ["weights", "metadata", "report", "settings", "listing"])
 def test_readers_take_any_bytes(tmp_path, name, count):
-    whole, read, documented = readers(tmp_path)[name]
-    path = tmp_path / ("pyproject.toml" if name == "settings" else "file")
+    reader = readers(tmp_path)[name]
     chance = random.Random(f"{name} {count}")
-    refused = 0
+    broken = 0
     for _ in range(count):
-        data = mutated(whole, chance)
-        path.write_bytes(data)
+        data = mutated(reader.whole, chance)
         try:
-            read(path)
-        except documented:
-            refused += 1
+            broken += refused(reader, data, tmp_path)
         except Exception as error:
             pytest.fail(f"{type(error).__name__}: {error!s:.200} for {data!r:.2000}")
-    assert 0 < refused <= count
+    assert 0 < broken <= count
+
+
+def test_files_are_broken_for_as_long_as_one_wants(capsys):
+    assert main(["--minutes", "0.01"]) == 0
+    assert "listing: refused" in capsys.readouterr().out
 
 
 def without(report: dict, name: str) -> dict:
