@@ -198,18 +198,21 @@ def repository_root(path: Path) -> Path | None:
 def _load_file(path: Path) -> ModuleType:
     """Import a file as Python would from its own folder; a file inside packages, as the package's module.
 
-    A folder from which it imports with dots is a package, with an __init__.py or without. Absolute imports are found
-    from any folder between the file and the root of its repository, and from the repository's src.
+    A folder from which it imports with dots is a package, with an __init__.py or without, and so is one that has the
+    file's own name, if the file imports from it. Absolute imports are found from any folder between the file and the
+    root of its repository, and from the repository's src.
     """
     root, parts = path.parent, [path.stem] if path.stem != "__init__" else []
-    dots = _most_dots(path)
+    namesake = _folders_up_to_its_namesake(path)
+    dots = max(_most_dots(path), namesake)
     while (root / "__init__.py").is_file() or (len(parts) <= dots and root.name.isidentifier()):
         parts.insert(0, root.name)
         root = root.parent
     repository = repository_root(path)
     around = [repository, repository / "src", *path.parents[: path.parents.index(repository)]] if repository else []
     # The package's root first: models/models.py must not hide its package.
-    with _importing(root, path.parent, *around):
+    folders = [folder for folder in (root, path.parent, *around) if not (namesake and folder == path.parent)]
+    with _importing(*folders):
         package = getattr(sys.modules.get(parts[0]), "__path__", None)
         if path.parent != root and (parts[0] not in sys.modules or str(root / parts[0]) in (package or ())):
             return importlib.import_module(".".join(parts))
@@ -224,12 +227,26 @@ def _load_file(path: Path) -> ModuleType:
 
 
 def _most_dots(path: Path) -> int:
-    """How many folders up the relative imports of a file reach; 0 without any, and where it cannot be read."""
+    """How many folders up the relative imports of a file reach; 0 without any."""
+    return max((node.level for node in _imports_of(path) if isinstance(node, ast.ImportFrom)), default=0)
+
+
+def _folders_up_to_its_namesake(path: Path) -> int:
+    """How many folders up the one is that has a file's name and from which the file imports; 0 for none."""
+    names = [n.module or "" for n in _imports_of(path) if isinstance(n, ast.ImportFrom) and not n.level]
+    names += [alias.name for n in _imports_of(path) if isinstance(n, ast.Import) for alias in n.names]
+    if not any(name.startswith(f"{path.stem}.") for name in names):
+        return 0
+    return next((up for up, folder in enumerate(path.parents, 1) if folder.name == path.stem), 0)
+
+
+def _imports_of(path: Path) -> list[ast.Import | ast.ImportFrom]:
+    """The imports of a file; none where it cannot be read."""
     try:
         tree = ast.parse(path.read_bytes())
     except (OSError, SyntaxError, ValueError):
-        return 0
-    return max((node.level for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)), default=0)
+        return []
+    return [node for node in ast.walk(tree) if isinstance(node, ast.Import | ast.ImportFrom)]
 
 
 def _load_module(name: str, folders: Sequence[str]) -> ModuleType:

@@ -68,11 +68,14 @@ def _best_pair(subject: Any, writer: Any, seed: int) -> Evidence | None:
     """Whether the pair of words that it finds is the best; None where it ends a sentence."""
     vocab = subject.calling.main.vocab
     data = _one(prompt(subject, writer.rows, seed))
+    end = None
     try:
-        written = writer.write(subject, data, 2, beams=vocab)
+        written = _without_end(subject, writer, data, beams=vocab)
+        if written is None:
+            written, end = writer.write(subject, data, 2, beams=vocab), writer.end_of(subject)
     except (RuntimeError, ValueError, IndexError) as error:
         raise NotProvided(f"{writer.name} takes no {vocab} beams: {error}") from error
-    got, end = written.new[0], writer.end_of(subject)
+    got = written.new[0]
     marks = [mark for mark in (end, subject.pad_id) if mark is not None and 0 <= mark < vocab]
     if len(got) != 2 or np.isin(got, marks).any():
         return None
@@ -87,6 +90,14 @@ def _best_pair(subject: Any, writer: Any, seed: int) -> Evidence | None:
         "of its probability: scores are not summed, or beams take each other's words.",
         place=writer.line_of(r"topk\(|sort"),
     )
+
+
+def _without_end(subject: Any, writer: Any, data: dict[str, Array], **options: Any) -> Any:
+    """What it writes when no token is the end; None where that cannot be said."""
+    twin = subject.twin()
+    with suppress(NotProvided), writer.ending(twin, -1) as none:
+        return writer.write_with(twin, data, 2, **options, **none)
+    return None
 
 
 def _one(data: dict[str, Array]) -> dict[str, Array]:

@@ -432,18 +432,26 @@ def positions_reach_every_side(impl: Any, draw: Draw) -> Evidence:
     )
 
 
+def refusal_of_one_token(subject: Any) -> str:
+    """The exception with which a model refuses inputs of one token; "" for none."""
+    try:
+        subject(**subject.example(2, 1))
+    except NotProvided:
+        raise
+    except Exception as error:
+        return f"{type(error).__name__}: {error}"
+    return ""
+
+
 @check("model-takes-one-token-and-its-longest-input", roles=("model",))
 def takes_its_lengths(impl: Any, draw: Draw) -> Evidence:
     """One token works, and so does the longest input; a longer one is refused, not cut."""
     subject = impl.build("model", {})
     if not subject.free_length:
         raise NotProvided("it takes one length only")
-    try:
-        one = subject(**subject.example(2, 1))["out"]
-    except NotProvided:
-        raise
-    except Exception as error:
-        return note("an input of one token is refused", f"{type(error).__name__}: {error}")
+    if refusal := refusal_of_one_token(subject):
+        return note("an input of one token is refused", refusal)
+    one = subject(**subject.example(2, 1))["out"]
     return all_of(
         true("the answer to one token is finite", bool(np.isfinite(one).all()), got=one),
         true("the longest input", True, got=subject.longest if subject.longest is not None else "any"),

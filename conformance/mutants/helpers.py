@@ -444,3 +444,11 @@ changed(
     breaks=("beams-of-ctc-find-the-likeliest-text",),
     defect="A letter is repeated without a blank between.",
 )
+changed(
+    "NormOverAllTokens",
+    HELPERS,
+    "x.pow(2).mean(-1, keepdim=True)",
+    "x.pow(2).mean((1, 2), keepdim=True)",
+    breaks=("functions-that-normalise-take-each-token-alone",),
+    defect="All tokens of a row are divided by one number.",
+)

@@ -111,6 +111,17 @@ def test_a_folder_is_a_package_where_a_file_of_it_imports_relatively(tmp_path):
     assert resolve(f"{tmp_path / 'layouts' / 'subject.py'}:Subject").name == "beside it"
 
 
+def test_a_file_with_the_name_of_its_package_does_not_hide_it(tmp_path):
+    inner = tmp_path / "former" / "models"
+    inner.mkdir(parents=True)
+    (tmp_path / "setup.py").touch()
+    (inner / "base.py").write_text("NAME = 'the package'")
+    text = "from former.models.base import NAME\nclass Mine:\n    def build(self, role, config): return self\n"
+    (inner / "former.py").write_text(text + "    def __call__(self): return NAME")
+    done = resolved_elsewhere(f"{inner / 'former.py'}:Mine", tmp_path.parent)
+    assert done.stdout.strip() == "result the package", done.stderr
+
+
 def test_a_file_in_a_package_may_import_relatively(tmp_path):
     package = tmp_path / "models" / "inner"
     package.mkdir(parents=True)

@@ -127,6 +127,8 @@ def _probabilities_of(
         elif arguments.has(name):
             default = signature[arguments.parameter_of[name]].default
             values[name] = default if default in (None, 0, -1) and name != "temperature" else off
+            if name == "top_k" and default is inspect.Parameter.empty:
+                values[name] = logits.shape[-1]  # what has no default may know no 0 that keeps all
 
     def token() -> Tensor:
         return first_tensor(arguments.call(function, **values))

@@ -24,6 +24,7 @@ from conformance.adapters.helpers import (  # noqa: F401  (they register their k
     infilling,
     losses,
     metrics,
+    norms,
     pooling,
     ranking,
     recommending,

@@ -125,7 +125,7 @@ def fields_of(config: Any) -> dict[Any, Any]:
     classes = config.__mro__ if isinstance(config, type) else type(config).__mro__
     held: dict[str, Any] = {}
     for cls in reversed(classes[:-1]):
-        held |= {k: v for k, v in vars(cls).items() if not k.startswith("_") and isinstance(v, (int, float))}
+        held |= {k: v for k, v in vars(cls).items() if not k.startswith("_") and isinstance(v, (int, float, str))}
     return held if isinstance(config, type) else held | dict(getattr(config, "__dict__", {}))
 
 

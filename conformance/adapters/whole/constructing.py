@@ -64,6 +64,11 @@ def _whole_patches(name: str, value: Any, signature: inspect.Signature) -> Any:
     return -(-value // step) * step
 
 
+def _only_drops(signature: inspect.Signature) -> bool:
+    """Whether all that a constructor takes are rates of dropout."""
+    return bool(signature.parameters) and all(meaning(name) == "dropout" for name in signature.parameters)
+
+
 class _Later:
     """An argument that is evaluated when it is known which parameter takes it."""
 
@@ -113,6 +118,8 @@ class Constructions(Returns):
                 elif parameter.default is None and self.sizing.puts_in and name.lower() in CONFIGS:
                     with suppress(Unknown):
                         bound.arguments[name] = plain(self.part(name, parameter.annotation))  # else it makes its own
+                elif parameter.default is None and _only_drops(signature):
+                    bound.arguments[name] = plain(self.guess(name))  # without a rate it cannot be trained
                 elif (sized := self.resized(name, parameter.default)) is not parameter.default:
                     bound.arguments[name] = plain(sized)
             if parameter.kind is parameter.VAR_KEYWORD:

@@ -110,8 +110,10 @@ class DropProbes(RunningModel):
 
     def active_dropouts(self, training: bool) -> list[Dropped]:
         """Which dropouts drop something in this mode."""
-        with self.mode(training), torch.no_grad(), _Dropouts() as seen:
-            self.run(self.example())
+        inputs = self.example()
+        mode = self.trained(inputs) if training else self.mode(False)
+        with mode, torch.no_grad(), _Dropouts() as seen:
+            self.run(inputs)
         return seen.seen
 
     def draws(self) -> bool:

@@ -11,6 +11,7 @@ import torch
 from torch import nn
 
 from conformance.adapters.inference.calls import tensors_in
+from conformance.adapters.whole.calling import default_dtype
 from conformance.adapters.whole.class_source import (
     keys_read_beside_forward,
     read_beside_forward,
@@ -54,7 +55,25 @@ class ExcuseProbes(ShiftProbes, TableProbes, GradientProbes, LengthProbes, PartP
             beside = name in losses or (name in others and not self._stacked(name, wanted))
             if siblings_run or elsewhere or beside or re.search(r"mask_token|mask_emb", name):
                 excused.add(name)
-        return excused | self._reached_by_more(set(wanted) - excused)
+        excused |= self._reached_by_more(set(wanted) - excused)
+        return excused | self._reached_by_what_is_left_out(set(wanted) - excused)
+
+    def _reached_by_what_is_left_out(self, names: set[str]) -> set[str]:
+        """Those of these parameters that the answer depends on where forward is handed one thing more: a memory."""
+        inputs = self.example(2)
+        given = self.calling.arguments(self.tensors(inputs)) if names else {}
+        main = given.get(self.calling.main.parameter)
+        found: set[str] = set()
+        if not isinstance(main, torch.Tensor) or not main.is_floating_point():
+            return found
+        for name in self.left_out(inputs):
+            self.module.zero_grad(set_to_none=True)
+            with suppress(Exception), self.mode(False), torch.enable_grad(), default_dtype(self.torch_dtype):
+                parts = tensors_in(self.module(**{**given, name: torch.randn_like(main)}))
+                sum(t.double().pow(2).sum() for t in parts if t.requires_grad).backward()
+                found |= self._with_gradients() & names
+        self.module.zero_grad(set_to_none=True)
+        return found
 
     def _reached_by_more(self, names: set[str]) -> set[str]:
         """Those of these parameters that a longer input reaches: what reads whole patches or segments of tokens."""

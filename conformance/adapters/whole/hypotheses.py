@@ -105,7 +105,7 @@ def tokens_of(result: Any, rows: int, batch_first: bool) -> Array:
         batch_first = True
     if isinstance(result, list):
         with suppress(Exception):
-            result = torch.tensor(result)
+            result = torch.tensor(result, dtype=None if result else torch.int64)
     if not isinstance(result, Tensor) or result.is_floating_point() or result.dtype is torch.bool:
         raise NotProvided("what it returns is no tokens")
     if result.ndim == 2 and not batch_first:

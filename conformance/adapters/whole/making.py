@@ -17,6 +17,7 @@ import ast
 import inspect
 import itertools
 import sys
+import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -49,6 +50,8 @@ from conformance.seeds import seed_torch
 
 _TRIALS = 24
 """So many combinations of small numbers are tried for parameters whose names say nothing."""
+_SECONDS = 20.0
+"""After so long no other way is tried, where the first ones failed."""
 ONE_SIDE = "run is"
 """The subject of the fact that says which method is run in the place of forward."""
 _NUMBERS = (32, 4, 2, 8)
@@ -139,7 +142,10 @@ def all_made_of(found: Any, spec: Specification) -> Iterator[Made]:
     failures: list[Exception] = []
     odd: Made | None = None
     given: set[str] = set()
+    start = time.monotonic()
     for way in _ways(found, around, strict_first=True):
+        if failures and time.monotonic() - start > _SECONDS:  # each waits for a network that is not there
+            break
         try:
             evaluator = partial(Evaluator, around, make=_as_part, strict=way.strict)
             made = _fitted(name_of(found), way, evaluator, around)

@@ -228,11 +228,29 @@ class RunningModel:
         }
 
     def in_training(self, seed: int = 0, **inputs: Any) -> Arrays:
-        """The same in training mode, with torch's generator seeded."""
-        with self.mode(True), torch.no_grad():
+        """The same in training mode, with torch's generator seeded. Raises NotProvided as `trained` does."""
+        with self.trained(inputs), torch.no_grad():
             seed_torch(seed)
             found = self.run(inputs)
         return {name: to_array(found[name].double()) for name in ("out", "loss") if name in found}
+
+    @contextmanager
+    def trained(self, inputs: Mapping[str, Any]) -> Iterator[None]:
+        """Training mode. Raises NotProvided where the model raises in it and may need what it was not given."""
+        with self.mode(True):
+            try:
+                yield
+            except Exception as error:
+                if not (left_out := self.left_out(inputs)):
+                    raise
+                names = ", ".join(left_out)
+                raise NotProvided(f"in training mode it needs more than in evaluation, perhaps {names}") from error
+
+    def left_out(self, inputs: Mapping[str, Any]) -> list[str]:
+        """forward's parameters that are None where nothing is given, and are given nothing."""
+        given = self.calling.arguments(self.tensors(inputs))
+        parameters = inspect.signature(self.module.forward).parameters.values()
+        return [one.name for one in parameters if one.default is None and given.get(one.name) is None]
 
     @contextmanager
     def mode(self, training: bool) -> Iterator[None]:

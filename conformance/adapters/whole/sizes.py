@@ -25,6 +25,8 @@ MAX_VOCAB, MAX_LENGTH, MAX_LAYERS, MAX_SIDE = 211, 64, 2, 64
 HEAD_WIDTHS = (8, 4, 2)
 """Widths of one head that scaling aims at, in this order, until the model is small enough."""
 
+_GPU = r"cuda(:\d+)?|mps"
+
 WIDTHS = ("d_model", "d_ff", "d_k", "d_v")
 _VOCABS = ("vocab", "src_vocab", "tgt_vocab")
 
@@ -152,7 +154,9 @@ class Sizing:
         return bool(self.changes or self.named)
 
     def of(self, name: str, value: Any) -> Any:
-        """The value that goes in under this name."""
+        """The value that goes in under this name; the processor in the place of a GPU that is not there."""
+        if isinstance(value, (str, torch.device)) and re.fullmatch(_GPU, str(value)) and not torch.cuda.is_available():
+            return type(value)("cpu")
         if name in self.named and type(value) is type(self.named[name]):
             self.changed.add(name)
             return self.named[name]

@@ -103,6 +103,8 @@ class Trial:
             raise ComparesSamples(said, laid)
         if laid.masks:
             self.with_more_samples(laid, length)
+        if laid.layout == "(B, ...)" and not self.has_rows(laid, length):
+            return None, False
         laid = self.answering_everywhere(laid, data)
         return laid, self.rows_apart(laid, data)
 
@@ -170,6 +172,13 @@ class Trial:
         raises."""
         data = {name: torch.cat([x, x[:1]]) for name, x in first_data(calling, length).items()}
         self.module(**calling.arguments(data))
+
+    def has_rows(self, calling: Calling, length: int) -> bool:
+        """Whether one more sample gets one more answer: another axis may have as many rows as the batch by chance."""
+        data = {name: torch.cat([x, x[:1]]) for name, x in first_data(calling, length).items()}
+        with suppress(Exception):  # it takes so many samples only
+            return calling.answer(self.module(**calling.arguments(data)), data) is not None
+        return True
 
     def compares_samples(self, calling: Calling, length: int) -> bool:
         """Whether a larger batch gets more numbers a sample: each is compared with all, as in a contrastive loss."""

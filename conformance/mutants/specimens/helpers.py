@@ -404,3 +404,8 @@ def distillation_loss(student_logits, teacher_logits, keep, temperature=2.0):
     taught = F.softmax(teacher_logits / temperature, dim=-1)
     each = F.kl_div(F.log_softmax(student_logits / temperature, dim=-1), taught, reduction="none").sum(-1)
     return temperature**2 * (each * keep).sum() / keep.sum()
+
+
+def rms_norm(x, weight, eps=1e-6):
+    """Each token by its root mean square."""
+    return x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + eps) * weight

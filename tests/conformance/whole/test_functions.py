@@ -162,3 +162,12 @@ def test_a_function_that_raises_says_what(pointed):
     text = "def attention(q, k, v):\n    raise ValueError('no such thing')\n"
     with pytest.raises(SpecificationError, match="in no layout: ValueError: no such thing"):
         pointed(text, "attention")
+
+
+def test_a_filter_that_must_be_told_a_number_of_tokens_keeps_all_where_none_is_asked_for(pointed):
+    text = """
+def top_k_logits(logits, k):
+    best, _ = torch.topk(logits, k)
+    return logits.masked_fill(logits < best[:, [-1]], -float("inf"))
+"""
+    assert pointed(text, "top_k_logits").roles == ("sampling_filter",)

@@ -251,3 +251,23 @@ def test_a_helper_can_be_pointed_at_by_itself(tmp_path):
     assert subject.roles == ("helpers",)
     (wrong,) = subject.build("helpers", {}).wrong
     assert wrong.trouble.sentence.startswith("mean_pool counts padding")
+
+
+NORMS = """
+def rms_norm(x, weight, eps=1e-6):
+    return x * torch.rsqrt(x.pow(2).mean({over}, keepdim=True) + eps) * weight
+
+def layer_norm(x, normalized_shape, w, b, eps=1e-5):
+    mean = x.mean({over}, keepdim=True)
+    return (x - mean) / (x.std({over}, keepdim=True) + eps) * w + b
+
+def norm(x):
+    return x / x.norm(dim={over}, keepdim=True)
+"""
+
+
+@pytest.mark.parametrize(("over", "wrong"), [("-1", []), ("1", ["rms_norm", "layer_norm"])])
+def test_norms_are_held_to_the_formula_of_their_name(functions, over, wrong):
+    found = examine(functions(NORMS.format(over=over)))
+    assert [one.function for one in found.wrong] == wrong
+    assert "norm" not in found.tested["functions-that-normalise-take-each-token-alone"]

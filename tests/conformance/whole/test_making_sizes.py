@@ -146,6 +146,32 @@ def test_a_wrapper_gets_the_model_that_its_name_held_before(made):
     assert made("Wrapper", text).fresh().net.fc.weight.shape == (12, 6)
 
 
+ON_A_GPU = """
+class Args:
+    device = "cuda"
+    rate = None
+
+class Net(nn.Module):
+    def __init__(self, args=Args(), where="cuda:1", map=torch.device("cuda")):
+        super().__init__()
+        self.places = [torch.zeros(1, device=place).device.type for place in (args.device, where, map)]
+
+class DropBranch(nn.Module):
+    def __init__(self, drop_prob=None):
+        super().__init__()
+        self.rate = drop_prob
+"""
+
+
+def test_a_gpu_that_is_not_there_is_the_processor(made, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    assert made("Net", ON_A_GPU).fresh().places == ["cpu", "cpu", "cpu"]
+
+
+def test_what_only_drops_gets_a_rate(made):
+    assert made("DropBranch", ON_A_GPU).fresh().rate == 0.1
+
+
 def test_the_length_of_what_is_filled_in_a_loop_is_not_read(made):
     text = """
         class Net(nn.Module):

@@ -229,3 +229,49 @@ def test_maps_that_learn_their_size_get_one():
     assert pointed(Head).running.example()["x"].shape == (2, 6, WIDTH)
     with pytest.raises(Unresolved, match=r"conv.weight of HeadOfPictures has no size before its first call"):
         pointed(HeadOfPictures)
+
+
+# --- what is left out
+
+
+class Layer(nn.Module):
+    """In evaluation it answers for the last place of (T, B, d) alone; without a memory it cannot be trained."""
+
+    def __init__(self, d=WIDTH):
+        super().__init__()
+        self.own, self.cross = nn.MultiheadAttention(d, 2, dropout=0.1), nn.MultiheadAttention(d, 2, dropout=0.1)
+        self.unread = nn.Linear(d, d)
+
+    def forward(self, tgt, memory=None):
+        query = tgt if self.training else tgt[-1:]
+        out = query + self.own(query, tgt, tgt)[0]
+        if memory is None and not self.training:
+            return out
+        return out + self.cross(out, memory, memory)[0]
+
+
+class Stack(nn.Module):
+    def __init__(self, depth=2):
+        super().__init__()
+        self.layers = nn.ModuleList(Layer() for _ in range(depth))
+
+    def forward(self, tgt, memory=None):
+        """tgt: (T, B, d)"""
+        kept = []
+        for layer in self.layers:
+            tgt = layer(tgt, memory)
+            kept.append(tgt)
+        return tgt, torch.stack(kept)
+
+
+def test_what_needs_a_memory_in_training_is_not_blamed_without_one():
+    assert said(Layer, "model-drops-only-in-training") == "NOT_PROVIDED"
+
+
+def test_only_what_no_memory_reaches_is_blamed():
+    result = run_check(CHECKS["model-every-parameter-gets-a-gradient"], pointed(Layer), "quick")
+    assert result.diagnosis.startswith("unread.weight, unread.bias: ")
+
+
+def test_as_many_layers_as_samples_are_no_samples():
+    assert not pointed(Stack).build("module", {}).calling.batch_first
