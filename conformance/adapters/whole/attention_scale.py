@@ -135,12 +135,14 @@ def _scale_is_named(core: AttentionCore, got: float) -> bool:
                     return True
         if re.search(r"\b(no|without|un|not)[ -]?scal|\bmuP\b|μP|mu-?transfer", _text(module), re.I):
             return True
-    return math.isclose(got, 1.0) and _learned_bias(core)
+    return has_a_table_for_scale(core)
 
 
-def _learned_bias(core: AttentionCore) -> bool:
-    """T5 leaves the scale out where it adds a table of relative positions. Layers may share the table: the scores of a
-    later one come from it, too, by way of the earlier ones."""
+def has_a_table_for_scale(core: AttentionCore) -> bool:
+    """T5 leaves the scale out where it adds a table of relative positions, and then in all its attentions. Layers may
+    share the table: the scores of a later one come from it, too, by way of the earlier ones."""
+    if core.scale is None or not math.isclose(core.scale, 1.0, rel_tol=1e-4):
+        return False
     beside = core.record.before([core.softmax.given], beyond={core.raw})
     return any(value.kind == "parameter" for value in beside)
 
