@@ -39,7 +39,7 @@ def attended(run: Run, call: Call, tails: Any) -> bool:
         if tail is None:
             continue
         value = int(ids[tail][0])
-        if table.padding_idx != value and not says:
+        if value != table.padding_idx and not (says and table.padding_idx is None):
             continue
         before = call.answers()
         kept = table.weight[value].clone()
@@ -50,7 +50,8 @@ def attended(run: Run, call: Call, tails: Any) -> bool:
             table.weight[value] = kept
         real = {tuple(ids.shape): ~tail}
         for _, other in looked_up:
-            real.setdefault(tuple(other.shape), other != value)
+            shape = tuple(other.shape)  # a source may be as long as its target
+            real[shape] = real.get(shape, torch.ones_like(other, dtype=torch.bool)) & (other != value)
         pairs = zip(before, after, strict=True)
         moved = [_moved(*pair, real, value, table.num_embeddings) for pair in pairs]
         if moved:

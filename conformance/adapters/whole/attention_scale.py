@@ -135,14 +135,22 @@ def _scale_is_named(core: AttentionCore, got: float) -> bool:
                     return True
         if re.search(r"\b(no|without|un|not)[ -]?scal|\bmuP\b|μP|mu-?transfer", _text(module), re.I):
             return True
-    return math.isclose(got, 1.0) and _learned_bias(core)
+    return has_a_table_for_scale(core)
 
 
-def _learned_bias(core: AttentionCore) -> bool:
+def has_a_table_for_scale(core: AttentionCore) -> bool:
     """T5 leaves the scale out where it adds a table of relative positions. Layers may share the table: the scores of a
     later one come from it, too, by way of the earlier ones."""
+    if core.scale is None or not math.isclose(core.scale, 1.0, rel_tol=1e-4):
+        return False
     beside = core.record.before([core.softmax.given], beyond={core.raw})
     return any(value.kind == "parameter" for value in beside)
+
+
+def reads_another_sequence(core: AttentionCore) -> bool:
+    """T5 leaves the scale out of its attention to the source, too, where no table of positions is added."""
+    query, key = (core.sides[name].projections for name in ("query", "key"))
+    return bool(query and key) and query[0].base is not key[0].base
 
 
 def _text(module: nn.Module) -> str:

@@ -18,6 +18,7 @@ from torch import Tensor
 from conformance.adapters.whole.attention import AttentionCore, Side
 from conformance.adapters.whole.attention_positions import turning_factors
 from conformance.adapters.whole.class_source import source_of
+from conformance.adapters.whole.configs import settings_of
 from conformance.adapters.whole.findings import Finding, numbers
 from conformance.adapters.whole.flow import base_name, carriers, carry, moves
 from conformance.adapters.whole.record import Op, Place, Record, Value
@@ -236,9 +237,7 @@ def _said_bases(record: Record) -> list[float]:
     """The bases of a rotation that the model or its config says; none where it speaks of stretching them, too."""
     found: list[float] = []
     for module in record.module.modules():
-        holders = [module, *(getattr(module, name, None) for name in ("config", "cfg", "args", "hparams"))]
-        for holder in holders:
-            items = holder if isinstance(holder, dict) else getattr(holder, "__dict__", {})
+        for items in settings_of(module):
             if any(_STRETCHES.search(name) and value not in (None, False, 1, 1.0) for name, value in _plain(items)):
                 return []
             bases = [value for name, value in _plain(items) if _BASE.fullmatch(name)]

@@ -70,6 +70,8 @@ class Calling:
     in_lists: it takes lists of texts (B, candidates, T), as re-rankers and multiple choice do: a text stands in every
     place of its list, and the answer is that of the second place.
     drops_last: forward leaves the last word out, which it has no label for: it is given one more than is asked about.
+    starts: the target are labels, before which forward puts a sign of the start: it is given one word more than is
+    asked about, which it leaves out, and answers for the start, too.
     batch_first: False for (T, B). layout: of the answer, one of layouts.LAYOUTS; outputs: how many numbers its last
     axis has.
     """
@@ -95,6 +97,7 @@ class Calling:
     beside: Mapping[str, Shape] = field(default_factory=dict)
     in_lists: bool = False
     drops_last: bool = False
+    starts: bool = False
     facts: tuple[Fact, ...] = ()
 
     @property
@@ -124,7 +127,7 @@ class Calling:
 
     def arguments(self, inputs: Mapping[str, Tensor]) -> dict[str, Any]:
         """forward's keyword arguments for data ``(B, T)``, and for "padding", "labels", "types", if given."""
-        inputs = self.with_one_more(inputs) if self.drops_last else inputs
+        inputs = self.with_one_more(inputs) if self.drops_last or self.starts else inputs
         turned = {m: self.turned(x) if x.ndim > 1 else x for m, x in inputs.items() if isinstance(x, Tensor)}
         turned_inputs = {**inputs, **turned}
         given = {one.parameter: one.laid(turned[one.meaning]) for one in self.inputs}
@@ -184,9 +187,9 @@ class Calling:
         batch, length = main.shape[0], main.shape[1] if main.ndim > 1 else 1
         floating = [t for t in tensors_in(self.unlisted(result, batch)) if t.is_floating_point()]
         for tensor in floating[self.answer_at : self.answer_at + 1] + floating:
-            laid = laid_out(tensor, self.layout, batch, length, self.outputs)
+            laid = laid_out(tensor, self.layout, batch, length + self.starts, self.outputs)
             if laid is not None:
-                return laid
+                return laid[:, 1:] if self.starts else laid
         return None
 
 
@@ -229,6 +232,12 @@ class Lookups(Watching):
         cut = (len(t) for some in words for t, indices in self.seen if torch.equal(indices.unique(), some))
         moved = (len(table) for table, indices in self.seen if _is_shifted(indices, ids) or _is_padded(indices, ids))
         return next(cut, next(moved, 0))
+
+    def read_behind_a_start(self, ids: Tensor) -> list[Tensor]:
+        """The tables that were read by these ids, (B, T), with one word before them."""
+        rows, length = ids.shape
+        ways = [(table, way) for table, seen in self.seen if seen.ndim == 2 for way in (seen, seen.T)]
+        return [t for t, way in ways if way.shape == (rows, length + 1) and torch.equal(way[:, 1:], ids)]
 
 
 def _is_shifted(indices: Tensor, ids: Tensor) -> bool:

@@ -101,3 +101,14 @@ def _chain(module: nn.Module) -> Callable[..., Any]:
     ordered = [p.replace(kind=p.KEYWORD_ONLY) for p in inside.values()]
     forward.__signature__ = inspect.Signature([first, *ordered])  # type: ignore[attr-defined]
     return forward
+
+
+def has_two_stacks(module: nn.Module) -> bool:
+    """Whether it holds an encoder and a decoder that are made of layers: tables, maps and heads are called so, too."""
+    held = {path.rpartition(".")[2] for path, part in module.named_modules() if _is_stack(part)}
+    return all(any(re.search(rf"(^|_){word}(_|s?$)", name) for name in held) for word in ("enc(oder)?", "dec(oder)?"))
+
+
+def _is_stack(part: nn.Module) -> bool:
+    """Whether its parts have parts, as layers have, or whether it is recurrent."""
+    return any(isinstance(child, nn.RNNBase) or any(True for _ in child.children()) for child in part.children())

@@ -19,6 +19,8 @@ from conformance.adapters.whole.sizes import Sizing, Unknown, meaning, plain, sm
 
 _CONFIG_NAME = re.compile(r"config|cfg|conf$|args|param|option|setting|namespace|edict|attrdict|dotdict|^CN$", re.I)
 
+_EMPTY = vars(nn.Module()).keys()
+
 
 class Options(dict):
     """Settings as attributes and as items, as the config objects of many files are."""
@@ -127,6 +129,17 @@ def fields_of(config: Any) -> dict[Any, Any]:
     for cls in reversed(classes[:-1]):
         held |= {k: v for k, v in vars(cls).items() if not k.startswith("_") and isinstance(v, (int, float, str))}
     return held if isinstance(config, type) else held | dict(getattr(config, "__dict__", {}))
+
+
+def configs_of(module: nn.Module) -> list[Any]:
+    """The config objects that a module keeps."""
+    kept = ((name, value) for name, value in vars(module).items() if name not in _EMPTY)
+    return [value for _, value in kept if is_config(value) and not isinstance(value, type)]
+
+
+def settings_of(module: nn.Module) -> list[dict[Any, Any]]:
+    """By name what a module keeps, and the fields of each config that it keeps."""
+    return [vars(module), *map(fields_of, configs_of(module))]
 
 
 def with_value(holder: Any, key: Any, value: Any, is_item: bool) -> Any:

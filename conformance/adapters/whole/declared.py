@@ -9,13 +9,14 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
+from conformance.adapters.whole.configs import configs_of
 from conformance.adapters.whole.length_probes import LengthProbes
 from conformance.adapters.whole.table_probes import TableProbes
 from conformance.protocol import Array
 
 MEANINGS: dict[str, str] = {
     "count": r"(max_?|num_?|n_?)?((new|gen|generated|out(put)?|decode|target|tgt|trg|total)_)?"
-    r"(tokens?|steps?|len(gth)?|words|seq_len)(_to_generate)?|n|max_out_len|horizon|n_new|num_new|max_new",
+    r"(tokens?|steps?|len(gth)?|words|seq_len)(_to_generate)?|n|max_out_len|horizon|n_new|num_new|max_new|limit",
     "temperature": r"temperature|temp|tau",
     "top_k": r"top_?k|k",
     "top_p": r"top_?p|nucleus(_p)?|p",
@@ -132,8 +133,7 @@ class Declared:
         module = subject.module
         named = set(re.findall(r"\w*(?:eos|end|stop)\w*", self.source, re.IGNORECASE))
         scope = getattr(inspect.unwrap(self.function), "__globals__", {})
-        holders = [module, *(getattr(module, name, None) for name in ("config", "cfg", "args", "hparams", "params"))]
-        for holder in [*holders, scope]:
+        for holder in [module, *configs_of(module), scope]:
             items = holder if isinstance(holder, dict) else getattr(holder, "__dict__", {})
             for name in sorted(named & items.keys()):
                 if type(items[name]) is int and re.fullmatch(MEANINGS["end"], name.lower()):

@@ -14,11 +14,13 @@ from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, Self
 
+import numpy as np
 import torch
 from torch import nn
 from torch.overrides import TorchFunctionMode
 
 from conformance.adapters.torch_subject import to_array
+from conformance.adapters.whole.calling import FIRST
 from conformance.adapters.whole.conditions import under, with_prefix, with_two_documents
 from conformance.adapters.whole.declared import MEANINGS, TextModel
 from conformance.adapters.whole.feeding import fed_otherwise_at, stepped_otherwise_at
@@ -31,7 +33,7 @@ from conformance.places import innermost_line
 from conformance.protocol import Array, Arrays, NotProvided
 
 WRITES = re.compile(
-    r"generate|sampl|greedy|translat|decod|beam|complet|continu|infer|predict|autoreg|rollout|summari|caption|transcri"
+    r"generate|sampl|greedy|translat|decod|beam|complet|continu|infer|predict|autoreg|rollout|summari|caption|transcri|respond|reply"
 )
 NO_WRITER = re.compile(
     r"mask|loss|batch|data|embed|filter|logits|next|step|train|eval|token(s|ize)?_|tokeniz|_top|top_|token$|subsequent|^(_|get|set|can|load|is)|cross|layer"
@@ -164,7 +166,11 @@ class DecodingProbes(TextModel, PlaceProbes, PartProbes):
         meaning = self.calling.main.meaning
         longest = self.longest
         tokens = prefix[:, -longest:] if longest else prefix
-        out = self(**{meaning: tokens} | ({"src": src} if src is not None else {}))["out"]
+        subject = self
+        if self.calling.starts:  # its own start is that of the prefix, and it leaves the last label out
+            subject, tokens = self.twin(), np.concatenate([prefix[:, 1:], np.full_like(prefix[:, :1], FIRST)], 1)
+            subject.calling = replace(self.calling, starts=False)
+        out = subject(**{meaning: tokens} | ({"src": src} if src is not None else {}))["out"]
         last = out[:, -1] if out.ndim == 3 else out
         if self.calling.outputs == self.calling.main.vocab:
             return last

@@ -16,7 +16,9 @@ from torch import nn
 
 from conformance.adapters.inference.facts import Fact
 from conformance.adapters.whole.calling import Calling
+from conformance.adapters.whole.chained import has_two_stacks
 from conformance.adapters.whole.class_source import source_of
+from conformance.adapters.whole.configs import settings_of
 from conformance.adapters.whole.layouts import ONE_ANSWER
 from conformance.adapters.whole.used_functions import text_of, used_functions
 
@@ -64,7 +66,7 @@ def kind_of(module: nn.Module, calling: Calling) -> tuple[str, list[Fact]]:
         return kind, [
             Fact("kind", kind.replace("_", " "), f"token ids in, {calling.layout} out with {calling.outputs} numbers")
         ]
-    if calling.labels and _has_two_stacks(module):
+    if calling.labels and has_two_stacks(module):
         why = (
             "it has an encoder and a decoder, and the decoder reads labels: give forward the target's words as an input"
         )
@@ -103,24 +105,10 @@ def _writes_fewer(module: nn.Module, calling: Calling) -> bool:
     return 0 < calling.main.vocab - calling.outputs <= 4 and any(part.in_features != calling.outputs for part in heads)
 
 
-def _has_two_stacks(module: nn.Module) -> bool:
-    """Whether it holds an encoder and a decoder that are made of layers: tables, maps and heads are called so, too."""
-    held = {path.rpartition(".")[2] for path, part in module.named_modules() if _is_stack(part)}
-    return all(any(re.search(rf"(^|_){word}(_|s?$)", name) for name in held) for word in ("enc(oder)?", "dec(oder)?"))
-
-
-def _is_stack(part: nn.Module) -> bool:
-    """Whether its parts have parts, as layers have, or whether it is recurrent."""
-    return any(isinstance(child, nn.RNNBase) or any(True for _ in child.children()) for child in part.children())
-
-
 def _words_of(module: nn.Module) -> int:
     """How many words the model or its config says that there are: its table may have more rows. 0 when neither does."""
-    for holder in (module, *(getattr(module, name, None) for name in ("config", "cfg", "args", "hparams"))):
-        said = holder.get("vocab_size") if isinstance(holder, dict) else getattr(holder, "vocab_size", None)
-        if isinstance(said, int):
-            return said
-    return 0
+    said = (items.get("vocab_size") for items in settings_of(module))
+    return next((size for size in said if isinstance(size, int)), 0)
 
 
 Evidence = tuple[int, str]

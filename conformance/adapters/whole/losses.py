@@ -26,6 +26,7 @@ from torch.utils._pytree import tree_leaves
 from conformance.adapters.inference.calls import tensors_in
 from conformance.adapters.whole.balance import BALANCE
 from conformance.adapters.whole.calling import Lookups, default_dtype, loss_in
+from conformance.adapters.whole.configs import settings_of
 from conformance.adapters.whole.decoding import MODELS, taken_by
 from conformance.adapters.whole.loss_texts import HIDDEN, Texts, labels_of, switch_of
 from conformance.adapters.whole.names import PREFIX
@@ -208,9 +209,7 @@ class LossProbes(PadProbes):
 
     def ends_with_padding(self) -> bool:
         """Whether its padding is its end token, too, which has to be taught."""
-        holders = [self.module, *(getattr(self.module, name, None) for name in ("config", "cfg", "args", "hparams"))]
-        scopes = [one if isinstance(one, dict) else getattr(one, "__dict__", {}) for one in holders]
-        scopes.append(vars(sys.modules.get(type(self.module).__module__, object())))
+        scopes = [*settings_of(self.module), vars(sys.modules.get(type(self.module).__module__, object()))]
         ends = (v for scope in scopes for n, v in scope.items() if re.search(r"(?i)eos|eot|(^|_)end(_|$)", n))
         return any(type(value) is int and value == self.pad_id for value in ends)
 

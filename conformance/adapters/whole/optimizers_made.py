@@ -22,6 +22,7 @@ from torch.optim.lr_scheduler import LRScheduler
 
 from conformance.adapters.helpers.scheduling import OTHER_SHAPES, Rates, rates_of, troubles_of
 from conformance.adapters.helpers.trial import Trouble
+from conformance.adapters.whole.configs import settings_of
 from conformance.adapters.whole.decoding import MODELS
 from conformance.adapters.whole.place_probes import PlaceProbes
 from conformance.adapters.whole.used_functions import functions_called_by, text_of
@@ -235,9 +236,8 @@ def _rate_methods(module: nn.Module) -> Iterator[tuple[MadeOptimizer, Rates]]:
 def _count(made: MadeOptimizer, words: str) -> Any:
     """A number of steps that a function was told by a parameter, or that its model keeps and it reads; None."""
     told = [given for name, given in made.given.items() if re.fullmatch(words, name.lower())]
-    holders = [made.module, *(getattr(made.module, n, None) for n in ("config", "cfg", "args", "hparams", "c"))]
     read = [name for name in re.findall(r"\.(\w+)", made.source) if re.fullmatch(words, name.lower())]
-    kept = [getattr(one, name) for name in read for one in holders if hasattr(one, name)]
+    kept = [items[name] for name in read for items in settings_of(made.module) if name in items]
     return next((one for one in [*told, *kept] if type(one) in (int, float)), None)
 
 

@@ -15,6 +15,7 @@ from torch import nn
 
 from conformance.adapters.inference.calls import tensors_in
 from conformance.adapters.whole.calling import default_dtype, quiet_evaluation
+from conformance.adapters.whole.configs import settings_of
 from conformance.adapters.whole.length_probes import LengthProbes
 from conformance.adapters.whole.place_probes import PlaceProbes
 from conformance.adapters.whole.running import RunningModel
@@ -130,10 +131,8 @@ def pad_of(subject: RunningModel) -> int | None:
     """The token that the model says is padding: an attribute of it or its config, of its table of tokens, a constant of
     its file, or the one number that a run compares its tokens with."""
     module = subject.module
-    holders = [module, *(getattr(module, name, None) for name in ("config", "cfg", "args", "hparams"))]
-    for holder in holders:
-        items = holder.items() if isinstance(holder, dict) else getattr(holder, "__dict__", {}).items()
-        for name, value in items:
+    for items in settings_of(module):
+        for name, value in items.items():
             is_id = isinstance(value, int) and not isinstance(value, bool)
             if "pad" in name.lower() and is_id and 0 <= value < subject.calling.inputs[0].vocab:
                 return int(value)

@@ -20,6 +20,7 @@ from conformance.adapters.whole import names
 from conformance.adapters.whole.batches import packed_in
 from conformance.adapters.whole.beside import Climbed
 from conformance.adapters.whole.calling import Calling, Input
+from conformance.adapters.whole.chained import has_two_stacks
 from conformance.adapters.whole.fillers import (
     AllOf,
     Beside,
@@ -121,6 +122,9 @@ class Proposals:
             return
         source, target = self.of("source"), self.of("target")
         plain = [p for p in self.parameters if p.meaning == "" and p.required]
+        first = source[:1] or plain[:1]
+        if first and not target and len(plain) < 2 and (labels := self.of("labels")) and has_two_stacks(self.module):
+            yield first[0], labels[0]  # the decoder reads its labels, behind a sign of the start
         both = (source[:1] or plain[:1]) + (target[:1] or plain[1:2])
         required = [p for p in self.parameters if p.required and p.meaning in ("", "source", "target")]
         if (
@@ -144,6 +148,7 @@ class Proposals:
             m: next((p.name for p in rest if p.meaning == m), "")
             for m in ("labels", "cache", "types", "positions", "offset")
         }
+        starts = len(sides) == 2 and sides[1].meaning == "labels"
         if self.packed:  # no cache is handed over so
             roles["cache"] = ""
         if not roles["labels"] and len(sides) == 1:
@@ -175,6 +180,7 @@ class Proposals:
             "lengths": counts,
             "optional_lengths": {p.name: counted(p.name, meanings) for p in lengths if p.name not in counts},
             **roles,
+            "starts": starts,
         }
         tokens = tuple(Input(m, p) for m, p in zip(meanings, names_, strict=True))
         told = self.told.get(names_[-1], Told())

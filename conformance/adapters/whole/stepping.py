@@ -24,7 +24,7 @@ from torch.utils._pytree import tree_map
 
 from conformance.adapters.torch_subject import to_array
 from conformance.adapters.whole.calling import default_dtype, quiet_evaluation
-from conformance.adapters.whole.configs import fields_of, is_config
+from conformance.adapters.whole.configs import settings_of
 from conformance.adapters.whole.place_probes import PlaceProbes
 from conformance.adapters.whole.running import RunningModel
 from conformance.protocol import Array, NotProvided
@@ -113,8 +113,7 @@ def _caller_joins(module: nn.Module) -> bool:
 
 def memory_length(module: nn.Module) -> int | None:
     """How many tokens the memories of a model hold, as it or its settings say; None where nothing says it."""
-    holders = [vars(module), *(fields_of(value) for value in vars(module).values() if is_config(value))]
-    for holder in holders:
+    for holder in settings_of(module):
         for name, value in holder.items():
             if type(value) is int and _MEMORY_LENGTH.fullmatch(str(name).lower()):
                 return value

@@ -82,7 +82,8 @@ class TableProbes(RunningModel):
 
 def _table_names(subject: RunningModel) -> set[str]:
     inputs = subject.tensors(subject.example(2, src=5, tgt=4) if subject.calling.two_sided else subject.example(2))
-    ids = inputs[subject.calling.main.meaning].reshape(-1).sort()[0]
+    main = inputs[subject.calling.main.meaning]
+    ids = main.reshape(-1).sort()[0]
     with Lookups() as lookups, torch.no_grad(), subject.mode(False):
         subject.run(inputs)
     read = {
@@ -90,6 +91,8 @@ def _table_names(subject: RunningModel) -> set[str]:
         for table, indices in lookups.seen
         if indices.numel() == ids.numel() and torch.equal(indices.reshape(-1).sort()[0], ids)
     }
+    if subject.calling.starts:
+        read |= {table.data_ptr() for table in lookups.read_behind_a_start(main)}
     return {name for name, p in subject.module.named_parameters(remove_duplicate=False) if p.data_ptr() in read}
 
 

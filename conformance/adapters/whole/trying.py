@@ -103,6 +103,8 @@ class Trial:
             raise ComparesSamples(said, laid)
         if laid.masks:
             self.with_more_samples(laid, length)
+        if laid.starts and laid.layout in ONE_ANSWER:
+            return None, False
         if laid.layout == "(B, ...)" and not self.has_rows(laid, length):
             return None, False
         laid = self.answering_everywhere(laid, data)
@@ -203,6 +205,8 @@ class Trial:
             vocab = lookups.vocab_of(data[one.meaning]) if one.meaning != "x" else 0
             inputs.append(replace(one, vocab=vocab, length=length if length not in (0, T) else None))
         if calling.two_sided and not all(one.vocab for one in inputs):
+            raise NotTwoSided
+        if calling.starts and not lookups.read_behind_a_start(data[calling.main.meaning]):
             raise NotTwoSided
         named = {meaning_of(one.parameter) for one in inputs} & {"source", "target"}
         if calling.two_sided and length != T and not named and calling.layout not in ONE_ANSWER:

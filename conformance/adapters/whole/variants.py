@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from conformance.adapters.whole.configs import fields_of, is_config
+from conformance.adapters.whole.configs import fields_of, is_config, settings_of
 from conformance.adapters.whole.copying import in_dtype
 from conformance.adapters.whole.place_probes import PlaceProbes
 from conformance.adapters.whole.running import moved
@@ -84,11 +84,10 @@ def _options(subject: PlaceProbes) -> Iterator[tuple[str, Any]]:
 def _settings(subject: PlaceProbes) -> dict[str, Any]:
     """The options by name: the constructor's arguments, and the fields of configs among them or kept by the model."""
     found: dict[str, Any] = {}
-    held = [vars(subject.module).get(name) for name in ("config", "cfg", "args", "hparams", "params")]
     given: Mapping[str, Any] = subject.made.options
-    for config in [*given.values(), *held]:
-        if is_config(config) and not isinstance(config, type):
-            found |= {name: value for name, value in fields_of(config).items() if isinstance(name, str)}
+    handed = [fields_of(one) for one in given.values() if is_config(one) and not isinstance(one, type)]
+    for fields in [*handed, *settings_of(subject.module)[1:]]:
+        found |= {name: value for name, value in fields.items() if isinstance(name, str)}
     return found | {name: value for name, value in given.items() if isinstance(value, str | bool)}
 
 

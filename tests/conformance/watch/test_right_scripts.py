@@ -157,3 +157,30 @@ for rate in (1e-2, 1e-3):
 )
 def test_a_right_script_of_an_unusual_kind_breaks_nothing(text):
     assert broken("import torch\ntorch.manual_seed(0)\n" + text) == []
+
+
+ENDS = """
+import torch
+from torch import nn
+PAD, EOS = 0, 2
+class Reader(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.words = nn.Embedding(9, 8, padding_idx=PAD)
+        self.layer = nn.TransformerEncoderLayer(8, 2, 16, dropout=0.0, batch_first=True)
+        self.head = nn.Linear(8, 9)
+    def forward(self, ids):
+        return self.head(self.layer(self.words(ids), src_key_padding_mask=ids == PAD))
+model = Reader()
+opt = torch.optim.Adam(model.parameters(), lr=1e-3)
+for step in range(4):
+    ids = torch.randint(3, 9, (4, 6))
+    ids[0, 4:] = ids[1, 5:] = EOS
+    opt.zero_grad()
+    nn.functional.cross_entropy(model(ids).transpose(1, 2), ids.roll(2, 1)).backward()
+    opt.step()
+"""
+
+
+def test_ends_that_fill_a_row_are_no_padding_where_the_table_says_what_is():
+    assert "run-padding-is-hidden" not in broken(ENDS)

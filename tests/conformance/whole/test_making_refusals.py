@@ -11,6 +11,7 @@ torch = pytest.importorskip("torch")
 from made_subjects import NET  # noqa: E402
 
 from conformance.adapters import SpecificationError, _load, parse  # noqa: E402
+from conformance.adapters.inference.facts import Unresolved  # noqa: E402
 from conformance.adapters.whole.making import Made, subjects_in  # noqa: E402
 
 # --- what is refused ------------------------------------------------------------------------------
@@ -142,3 +143,32 @@ def test_a_file_that_parses_options_when_it_is_imported_gets_its_defaults(made, 
     text += "args = parser.parse_args()\nclass Net(nn.Module):\n    def __init__(self):\n        super().__init__()\n"
     assert made("Net", text + "        self.fc = nn.Linear(args.width, 2)\n").fresh().fc.in_features == 8
     assert sys.argv[1] == "--impl"
+
+
+def test_what_waits_for_a_network_is_made_once_only(made, monkeypatch):
+    import socket
+
+    asked = []
+
+    def fetch(*address):
+        asked.append(address)
+        raise socket.gaierror(-2, "Name or service not known")
+
+    monkeypatch.setattr(socket, "create_connection", fetch)
+    text = """
+        import socket
+
+        class Net(nn.Module):
+            def __init__(self, width=8, depth=2):
+                super().__init__()
+                try:
+                    socket.create_connection(("somewhere", 443))
+                except OSError as error:
+                    raise OSError("it cannot be fetched") from error
+
+        def run():
+            return Net(12), Net(6, depth=1)
+    """
+    with pytest.raises(Unresolved, match="it cannot be fetched"):
+        made("Net", text)
+    assert len(asked) == 1

@@ -204,13 +204,13 @@ def test_what_ran_as_a_model_and_is_nothing_else_is_kept(tmp_path):
 @pytest.mark.parametrize(
     ("name", "encoder", "kind"),
     [
-        ("encoder", "nn.Sequential(nn.Sequential(nn.Linear(8, 8)))", ""),
+        ("encoder", "nn.Sequential(nn.Sequential(nn.Linear(8, 8)))", "sequence_to_sequence"),
         ("encoder", "nn.Sequential(nn.Linear(8, 8))", "language_model"),  # a map or a head may be called so, too
         ("encoder", "nn.Identity()", "language_model"),
         ("sequence", "nn.Sequential(nn.Sequential(nn.Linear(8, 8)))", "language_model"),
     ],
 )
-def test_a_decoder_that_is_fed_from_labels_is_no_language_model(whole, name, encoder, kind):
+def test_a_decoder_that_is_fed_from_labels_is_no_language_model_where_it_has_an_encoder(whole, name, encoder, kind):
     text = f"""
 class Writer(nn.Module):
     "Autoregressive: a summary of its source."
