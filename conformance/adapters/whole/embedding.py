@@ -217,11 +217,11 @@ class EmbeddingProbes(LossProbes):
         for _, function, method in loss_candidates(self):
             wanted = list(inspect.signature(function).parameters.values())[1:]
             given = {one.name: pairs[one.name] for one in wanted if one.name in pairs}
-            twin = self.as_written()
+            call = partial_of(function, self.as_written().module, method)
             if all(one.name in given for one in wanted if one.default is one.empty):
-                with suppress(Exception), quiet_evaluation(twin.module), default_dtype(self.torch_dtype):
-                    with torch.enable_grad():  # so parameters are told from what was computed
-                        partial_of(function, twin.module, method)(**given)
+                # With gradients on: so parameters are told from what was computed.
+                with suppress(Exception), default_dtype(self.torch_dtype), torch.enable_grad():
+                    call(**given)
 
     def temperatures(self) -> dict[str, float]:
         """What it calls a temperature, by name, as what similarities are divided by."""
