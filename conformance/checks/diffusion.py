@@ -1,4 +1,4 @@
-"""Checks of diffusion models: the noise that is added, the guidance by a class, and labels that are dropped."""
+"""Checks of diffusion models: the noise that is added and taken away, guidance by a class, and dropped labels."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ from conformance.evidence import Evidence, all_of, true
 from conformance.protocol import NotProvided
 
 CLOSE = 1e-4
+APART = 3.0
+"""How many times more or less noise a step may hold: the larger of the two usual variances of DDPM gives up to 1.9."""
 
 
 @check("labels-are-dropped-only-in-training", roles=("model",))
@@ -70,4 +72,48 @@ def leads_to_the_class(impl: Any, draw: Draw) -> Evidence:
         )
     if not parts:
         raise NotProvided("the scale of its guidance is not one of a straight line")
+    return all_of(*parts)
+
+
+@check("noise-of-training-is-that-of-sampling", roles=("model",))
+def one_kind_of_noise(impl: Any, draw: Draw) -> Evidence:
+    """Where normal noise is drawn elsewhere, the noise that a loss adds to the data is normal, too."""
+    subject = impl.build("model", {})
+    found = subject.drawn_noise()
+    if not subject.line_of(r"^(?!.*Parameter).*(randn|normal_?\()"):
+        raise NotProvided("it draws no normal noise")
+    return all_of(
+        *(
+            true(f"the noise of {one.name}", one.is_normal, expected="normal", got="uniform").saying(
+                diagnosis=f"{one.name} adds uniform noise, and normal noise is drawn elsewhere: the model meets other "
+                "noise in sampling than it was trained for.",
+                place=one.place,
+                mend="torch.randn_like(x)",
+            )
+            for one in found
+        )
+    )
+
+
+@check("samplers-hand-over-the-noise-of-each-step", roles=("model",))
+def noise_of_each_step(impl: Any, draw: Draw) -> Evidence:
+    """With an answer that is right for one picture, what a sampler hands over at a step holds as much noise as the
+    method that adds noise adds at that step."""
+    parts = []
+    for one in impl.build("model", {}).samplings():
+        first, *later = one.shares
+        if not 1 / APART < first < APART:
+            continue  # it begins elsewhere than the method that adds noise ends
+        worst = int(np.abs(np.log(np.maximum(later, 1e-9))).argmax())
+        share, step = later[worst], one.steps[worst + 1]
+        parts.append(
+            true(f"the noise at the steps of {one.name}", 1 / APART < share < APART, expected=1.0, got=share).saying(
+                diagnosis=f"At step {step} {one.name} hands over {share:.3g} times the noise of that step: the step "
+                "before leads to another level of noise.",
+                place=one.place,
+                mend="take the level of the step that comes next: alpha_bar[steps[i + 1]]",
+            )
+        )
+    if not parts:
+        raise NotProvided("its sampler begins with another amount of noise than it is trained with")
     return all_of(*parts)

@@ -1,4 +1,4 @@
-"""Mutants of a diffusion model: noise with another variance, guidance away from the class, labels that are dropped."""
+"""Mutants of a diffusion model: other noise than its variance says, guidance away from the class, dropped labels."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from conformance.mutants.source import DENOISER, changed
 DROPPED = "labels-are-dropped-only-in-training"
 VARIANCE = "added-noise-keeps-the-variance"
 GUIDANCE = "guidance-leads-to-the-class"
+NORMAL = "noise-of-training-is-that-of-sampling"
+HANDED = "samplers-hand-over-the-noise-of-each-step"
 
 changed(
     "LabelsDroppedInEvaluation",
@@ -47,4 +49,28 @@ changed(
     "slow.mul_(1 - decay).add_(fast, alpha=decay)",
     breaks=("slow-copies-of-weights-follow-slowly",),
     defect="The average that is handed in keeps little of itself.",
+)
+changed(
+    "TaughtUniformNoise",
+    DENOISER,
+    "torch.randn_like(x)",
+    "torch.rand_like(x)",
+    breaks=(NORMAL,),
+    defect="The noise of training is uniform, and sampling begins with normal noise.",
+)
+changed(
+    "SamplesTheNextLevel",
+    DENOISER,
+    "else self.alpha_bar[later]",
+    "else self.alpha_bar[now - 1]",
+    breaks=(HANDED,),
+    defect="The sampler goes to the next level, and not to the one of the step that it takes next.",
+)
+changed(
+    "SamplesWithoutTheRoot",
+    DENOISER,
+    "(1 - next_kept) ** 0.5 * noise",
+    "(1 - next_kept) * noise",
+    breaks=(HANDED,),
+    defect="The sampler adds noise by its share of the variance, without the square root.",
 )

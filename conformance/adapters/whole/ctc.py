@@ -10,7 +10,7 @@ import inspect
 import re
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -36,11 +36,12 @@ _WRITES = re.compile(r"(?i)decode|transcribe|recogni[sz]e|predict|greedy|to_text
 @dataclass(frozen=True)
 class CtcCall:
     """One call of torch's ctc_loss. scores: what it was given, (T, B, V); frames, counts: the lengths of the rows and
-    of the labels; place: its line; blank: the number that it takes for no letter."""
+    of the labels, 3 and 2 of which were given, and None where nothing said so; place: its line; blank: the number that
+    it takes for no letter."""
 
     scores: Tensor
     frames: Tensor
-    counts: Tensor
+    counts: Tensor | None
     place: str
     blank: int = 0
 
@@ -93,11 +94,32 @@ def _calls_of(subject: RunningModel, name: str, function: Callable[..., Any]) ->
     alphabet = _alphabet(subject)
     texts = [alphabet[2:5], alphabet[3:5]]
     try:
-        return _calls_with(subject, name, function, torch.tensor([[2, 3, 4], [3, 4, 2]]))
+        if _says_lengths_of_labels(function):
+            return _calls_with(subject, name, function, torch.tensor([[2, 3, 4], [3, 4, 2]]))
+        return _calls_that_count(subject, name, function)
     except Exception:
         if not all(texts):
             raise
     return _calls_with(subject, name, function, texts)  # its labels are texts
+
+
+def _says_lengths_of_labels(function: Callable[..., Any]) -> bool:
+    names = inspect.signature(function).parameters
+    return any(_LENGTHS.search(name) and _OF_LABELS.search(name) for name in names)
+
+
+def _calls_that_count(subject: RunningModel, name: str, function: Callable[..., Any]) -> list[CtcCall]:
+    """The calls of a loss that is given no lengths of labels: it counts them itself, up to what fills the rows."""
+    found: list[CtcCall] = []
+    for filler in dict.fromkeys([blank_of(subject), 0, -1, -100]):
+        with suppress(Exception):  # what fills the rows is no number of its letters
+            calls = _calls_with(subject, name, function, torch.tensor([[2, 3, 4], [3, 4, filler]]))
+            if all(one.counts is not None and one.counts.reshape(-1).tolist() == [3, 2] for one in calls):
+                return calls
+            found = found or calls
+    if not found:
+        raise NotProvided(f"{name} could not be run")
+    return [replace(one, counts=None) for one in found]
 
 
 def _alphabet(subject: RunningModel) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import re
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
@@ -25,7 +25,7 @@ _ADDS = re.compile(
     r"_?(q_?sample|add_?noise|noise_?(images?|data|inputs?|x0?|it)|(forward_)?diffus\w*|perturb\w*|noising)", re.I
 )
 _NOISE = re.compile(r"noise|eps(ilon)?|z", re.I)
-_TIME = re.compile(r"t|ts|k|(time_?)?steps?|times?", re.I)
+TIME = re.compile(r"t|ts|k|(time_?)?steps?|times?", re.I)
 _SCALE = re.compile(r"((cfg|guidance)_?)?(scale|weight|strength|w)|cfg|guidance|omega", re.I)
 _STEPS = (1, 2, 4, 7, 12, 20, 35, 60, 90)
 _COMPARISONS = {"lt", "gt", "le", "ge", "__lt__", "__gt__", "__le__", "__ge__"}
@@ -51,14 +51,14 @@ class Guided:
     shares: tuple[float, ...]
 
 
-class _Draws(TorchFunctionMode):
+class Draws(TorchFunctionMode):
     """Records normal numbers that are drawn, and integers that are replaced where uniform ones are small or large."""
 
     def __init__(self) -> None:
         super().__init__()
         self.normal: list[Tensor] = []
         self.replaced: list[str] = []
-        self._uniform: list[Any] = []
+        self.uniform: list[Tensor] = []
         self._masks: list[Any] = []
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -68,8 +68,8 @@ class _Draws(TorchFunctionMode):
         if name in ("randn", "randn_like"):
             self.normal.append(result)
         elif name in ("rand", "rand_like"):
-            self._uniform.append(result)
-        elif name in _COMPARISONS and any(one is drawn for one in given for drawn in self._uniform):
+            self.uniform.append(result)
+        elif name in _COMPARISONS and any(one is drawn for one in given for drawn in self.uniform):
             self._masks.append(result)
         elif name in _CHOICES and any(one is mask for one in given for mask in self._masks):
             whole = [one for one in given if one.dtype is torch.int64 and one.dim() == 1]
@@ -86,7 +86,7 @@ class DiffusionProbes(RunningModel):
         where none does so in training mode."""
         found = []
         for training in (True, False):
-            draws = _Draws()
+            draws = Draws()
             with self.mode(training), torch.no_grad(), draws:
                 self.run(self.example())
             found.append(draws.replaced)
@@ -118,17 +118,27 @@ class DiffusionProbes(RunningModel):
                 if _ADDS.fullmatch(name) and not function.__module__.startswith("torch"):
                     yield holder, name, function
 
-    def _shares(self, holder: Any, function: Callable[..., Any]) -> Iterator[tuple[float, float]]:
+    def share_at(self, step: int) -> tuple[float, float]:
+        """By what the first of its methods that add noise multiplies data and noise at a step. Raises NotProvided."""
+        for holder, _, function in self._adding():
+            with suppress(Exception):
+                for share in self._shares(holder, function, (step,)):
+                    return share
+        raise NotProvided("no method that adds noise to data could be run")
+
+    def _shares(
+        self, holder: Any, function: Callable[..., Any], steps: Sequence[int] = _STEPS
+    ) -> Iterator[tuple[float, float]]:
         parameters = list(inspect.signature(function).parameters.values())[1:]
         needed = [one.name for one in parameters if one.default is one.empty]
         noise = next((one.name for one in parameters if _NOISE.fullmatch(one.name)), "")
-        time = next((one.name for one in parameters[1:] if _TIME.fullmatch(one.name)), "")
+        time = next((one.name for one in parameters[1:] if TIME.fullmatch(one.name)), "")
         if not time or not {*needed} <= {parameters[0].name, time, noise}:
             return
         x = torch.tensor(self.example(2, seed=98)[self.calling.main.meaning])
         eps = torch.randn(x.shape, generator=torch.Generator().manual_seed(9), dtype=torch.float64).to(x.dtype)
-        for step in _STEPS:
-            with suppress(IndexError), torch.no_grad(), default_dtype(x.dtype), _Draws() as draws:
+        for step in steps:
+            with suppress(IndexError), torch.no_grad(), default_dtype(x.dtype), Draws() as draws:
                 given = {parameters[0].name: x, time: torch.full((len(x),), step)} | ({noise: eps} if noise else {})
                 out = _first(function(holder, **given)).double()
                 added = eps if noise else draws.normal[0]
@@ -170,8 +180,8 @@ class DiffusionProbes(RunningModel):
             with_class = _first(forward(**known))
             vars(twin.module)["forward"] = watched
             mixed = [_first(function(twin.module, **given, **{scale: value})) for value in (1.5, 3.0, 6.0)]
-        others = [one for one in answers if one.shape == with_class.shape and not torch.allclose(one, with_class)]
-        if not others or len(others) == len(answers) or not all(torch.allclose(one, others[0]) for one in others):
+        others = [one for one in answers if one.shape == with_class.shape and not _alike(one, with_class)]
+        if not others or len(others) == len(answers) or not all(_alike(one, others[0]) for one in others):
             return None
         away = (with_class - others[0]).flatten().double()
         shares = [float((one - others[0]).flatten().double() @ away / (away @ away)) for one in mixed]
@@ -179,6 +189,11 @@ class DiffusionProbes(RunningModel):
             if float(((one - others[0]).flatten() - share * away).abs().max()) > 1e-4 * float(away.abs().max()):
                 return None
         return Guided(name, line_in(function, r"return .*\*", r"\*.*-", r"def "), tuple(shares))
+
+
+def _alike(one: Tensor, other: Tensor) -> bool:
+    """Equal up to what a batch of another size changes in float32."""
+    return bool((one - other).abs().max() <= 1e-5 * other.abs().max())
 
 
 def _first(result: Any) -> Tensor:

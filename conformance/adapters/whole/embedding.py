@@ -20,7 +20,7 @@ from torch.overrides import TorchFunctionMode
 from conformance.adapters.inference.calls import tensors_in
 from conformance.adapters.torch_subject import to_array
 from conformance.adapters.whole.calling import T, default_dtype, first_data, quiet_evaluation
-from conformance.adapters.whole.losses import LossProbes
+from conformance.adapters.whole.losses import LossProbes, loss_candidates, partial_of
 from conformance.adapters.whole.watching import user_line
 from conformance.protocol import Array, NotProvided
 
@@ -205,14 +205,23 @@ class EmbeddingProbes(LossProbes):
         return tables
 
     def _losses_of_pairs(self) -> None:
-        """Runs the losses beside the model that take the scores of pairs. Raises NotProvided."""
-        scores = self.tables_of_pairs()
+        """Runs the losses beside the model that take the scores of pairs, and those of its that take the pairs. Raises
+        NotProvided."""
+        scores, pairs = self.tables_of_pairs(), self.arguments_of_pairs()
         for name, function in vars(sys.modules[type(self.module).__module__]).items():
             if inspect.isfunction(function) and "loss" in name.lower():
                 taken = [p for p in inspect.signature(function).parameters.values() if p.default is p.empty]
                 if 0 < len(taken) <= len(scores) and all(_SCORES.match(p.name) for p in taken):
                     with suppress(Exception):  # it may want them in another form
                         function(*scores[: len(taken)])
+        for _, function, method in loss_candidates(self):
+            wanted = list(inspect.signature(function).parameters.values())[1:]
+            given = {one.name: pairs[one.name] for one in wanted if one.name in pairs}
+            call = partial_of(function, self.as_written().module, method)
+            if all(one.name in given for one in wanted if one.default is one.empty):
+                # With gradients on: so parameters are told from what was computed.
+                with suppress(Exception), default_dtype(self.torch_dtype), torch.enable_grad():
+                    call(**given)
 
     def temperatures(self) -> dict[str, float]:
         """What it calls a temperature, by name, as what similarities are divided by."""

@@ -27,7 +27,7 @@ from conformance.adapters.whole.ctc import CtcProbes
 from conformance.adapters.whole.decaying import DecayProbes
 from conformance.adapters.whole.deciding import DecideProbes
 from conformance.adapters.whole.decoding import DecodingProbes
-from conformance.adapters.whole.diffusing import DiffusionProbes
+from conformance.adapters.whole.denoising import DenoisingProbes
 from conformance.adapters.whole.drawn_items import DrawnItemProbes
 from conformance.adapters.whole.excuse_probes import ExcuseProbes
 from conformance.adapters.whole.followers import FollowerProbes
@@ -64,7 +64,7 @@ class WholeModel(
     BalanceProbes,
     VainTermProbes,
     DrawnItemProbes,
-    DiffusionProbes,
+    DenoisingProbes,
     HiddenPatchProbes,
     DecodingProbes,
     ExcuseProbes,

@@ -3,6 +3,7 @@
 import math
 
 import torch
+import torch.nn.functional as F
 from torch import nn
 
 
@@ -48,6 +49,23 @@ class Denoiser(nn.Module):
         """The noise, led to the classes."""
         without = self(x, t, torch.full_like(labels, self.n_classes))
         return without + scale * (self(x, t, labels) - without)
+
+    def loss(self, x, labels):
+        """Images (N, 3, H, W) and their classes (N,) to the mean square error of the noise."""
+        t, noise = torch.randint(0, len(self.alpha_bar), labels.shape), torch.randn_like(x)
+        return F.mse_loss(self(self.add_noise(x, t, noise), t, labels), noise)
+
+    @torch.no_grad()
+    def sample(self, labels, n_steps=8):
+        """Images of classes (N,), without noise of their own (DDIM)."""
+        x = torch.randn(len(labels), 3, self.side * self.patch_size, self.side * self.patch_size)
+        steps = torch.linspace(len(self.alpha_bar) - 1, 0, n_steps).long().tolist()
+        for now, later in zip(steps, [*steps[1:], None], strict=True):
+            kept, next_kept = self.alpha_bar[now], 1.0 if later is None else self.alpha_bar[later]
+            noise = self(x, torch.full_like(labels, now), labels)
+            x = (x - (1 - kept) ** 0.5 * noise) / kept**0.5
+            x = next_kept**0.5 * x + (1 - next_kept) ** 0.5 * noise
+        return x
 
     @torch.no_grad()
     def update_ema(self, ema, decay=0.99):

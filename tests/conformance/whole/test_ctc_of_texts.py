@@ -57,6 +57,33 @@ class HearsWithoutDoubleLetters(Hears):
         return torch.unique_consecutive(path[path != self.blank]).tolist()
 
 
+class HearsRowsOfLetters(Hears):
+    """Rows of labels end with blanks, and the loss counts the letters before them itself."""
+
+    def kept(self, scores, counts):
+        return counts
+
+    def ctc_loss(self, mel, lengths, targets):
+        scores, counts = self(mel, lengths)
+        sizes = targets.ne(self.blank).sum(1)
+        return F.ctc_loss(scores.transpose(0, 1), targets, self.kept(scores, counts), sizes, blank=self.blank)
+
+
+class HearsRowsWithAllFrames(HearsRowsOfLetters):
+    def kept(self, scores, counts):
+        return torch.full_like(counts, scores.shape[1])
+
+
+COUNTS = "ctc-loss-counts-the-real-frames"
+
+
+@pytest.mark.parametrize(
+    ("cls", "expected"), [(Hears, "PASS"), (HearsRowsOfLetters, "PASS"), (HearsRowsWithAllFrames, "FAIL")]
+)
+def test_a_loss_may_count_its_letters_itself(cls, expected):
+    assert verdict(cls, COUNTS) == expected
+
+
 DROPS, MERGES = "ctc-text-drops-the-blank-of-the-loss", "ctc-text-merges-repeats-then-drops-blanks"
 
 

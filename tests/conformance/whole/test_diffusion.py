@@ -15,6 +15,22 @@ TAKES = "def add_noise(self, x, t, noise):"
 DRAWN = {TAKES: "def add_noise(self, x, t):\n        noise = torch.randn_like(x)"}
 GUIDED = "return without + scale * (self(x, t, labels) - without)"
 WITH = "wanted = self(x, t, labels)\n        return "
+NORMAL, HANDED = "noise-of-training-is-that-of-sampling", "samplers-hand-over-the-noise-of-each-step"
+DRAW = "torch.randn_like(x)"
+AS_DATA = {
+    "t, labels), noise)": "t, labels), x)",
+    "noise = self(x, torch.full_like(labels, now), labels)": "one = self(x, torch.full_like(labels, now), labels)\n"
+    "            noise = (x - kept**0.5 * one) / (1 - kept) ** 0.5",
+}
+DRAWING = {  # DDPM with the larger of its two usual variances
+    "x = (x - (1 - kept) ** 0.5 * noise) / kept**0.5": "left = kept / next_kept\n"
+    "            x = (x - (1 - left) / (1 - kept) ** 0.5 * noise) / left**0.5",
+    "x = next_kept**0.5 * x + (1 - next_kept) ** 0.5 * noise": "x = x + (1 - left) ** 0.5 * torch.randn_like(x)",
+}
+LEVEL = "else self.alpha_bar[later]"
+TOGETHER = (
+    "both = self(torch.cat([x, x]), torch.cat([t, t]), torch.cat([labels, 0 * labels + self.n_classes]))\n        "
+)
 MOVE = "slow.mul_(decay).add_(fast, alpha=1 - decay)"
 
 
@@ -37,6 +53,19 @@ MOVE = "slow.mul_(decay).add_(fast, alpha=1 - decay)"
         (GUIDANCE, {GUIDED: f"{WITH}wanted + scale * (without - wanted)"}, "FAIL"),
         (GUIDANCE, {GUIDED: f"{WITH}(1 + scale) * without - scale * wanted"}, "FAIL"),
         (GUIDANCE, {GUIDED: f"{WITH}wanted * scale"}, "NOT_PROVIDED"),
+        (GUIDANCE, {GUIDED: f"{TOGETHER}a, b = both.chunk(2)\n        return b + scale * (a - b)"}, "PASS"),
+        (GUIDANCE, {GUIDED: f"{TOGETHER}b, a = both.chunk(2)\n        return b + scale * (a - b)"}, "FAIL"),
+        (NORMAL, {}, "PASS"),
+        (NORMAL, {DRAW: "2 * torch.rand_like(x) - 1"}, "FAIL"),
+        (NORMAL, {"def loss(self, x, labels):": "def loss(self, x, labels, how):"}, "NOT_PROVIDED"),
+        (HANDED, {}, "PASS"),
+        (HANDED, AS_DATA, "PASS"),
+        (HANDED, DRAWING, "NOT_PROVIDED"),
+        (HANDED, {**DRAWING, "- 1, 0, n_steps)": "- 1, 0, 50)"}, "PASS"),
+        (HANDED, {**AS_DATA, LEVEL: "else self.alpha_bar[now - 1]"}, "FAIL"),
+        (HANDED, {LEVEL: "else self.alpha_bar[now - 1]"}, "FAIL"),
+        (HANDED, {LEVEL: "else self.alpha_bar[now] / 2"}, "FAIL"),
+        (HANDED, {"- 1, 0, n_steps)": "// 9, 0, n_steps)"}, "NOT_PROVIDED"),  # it begins in the middle
         (SLOW, {}, "PASS"),
         (SLOW, {MOVE: "slow.lerp_(fast, 1 - decay)"}, "PASS"),
         (SLOW, {MOVE: "slow.lerp_(fast, decay)"}, "FAIL"),

@@ -11,6 +11,9 @@ from conformance.mutants.source import EMBEDDER, TOWERS  # noqa: E402
 BOTH, ALONE = "contrasts-ask-in-both-directions", "scores-of-pairs-are-the-same-in-a-larger-batch"
 SCORES = "return self.logit_scale.exp() * self.encode_image(images) @ self.encode_text(ids).t()"
 LOSS = "def contrastive_loss(logits):"
+OF_LOSS = "return contrastive_loss(self(images, ids))"
+OWN_LOSS = "scores, own = self(images, ids), torch.arange(len(ids))\n        "
+OWN_LOSS += "return F.cross_entropy(scores, own) + F.cross_entropy(scores.t(), own)"
 STYLES = {
     "two tables": {
         SCORES: "a, b = self.encode_image(images), self.encode_text(ids)\n        return a @ b.t(), b @ a.t()",
@@ -25,6 +28,14 @@ STYLES = {
         SCORES: "x = self.words(ids) @ self.text_head.weight.t()\n"
         "        return torch.einsum('nd,mtd->ntm', self.encode_image(images), x)",
     },
+    "a loss that reads both sides itself": {
+        OF_LOSS: OWN_LOSS,
+        LOSS: "def contrastive_loss(first, second, third):",
+    },
+    "one direction twice, in such a loss": {
+        OF_LOSS: OWN_LOSS.replace("scores.t()", "scores"),
+        LOSS: "def contrastive_loss(first, second, third):",
+    },
     "one direction twice": {"F.cross_entropy(logits.t(), own)": "F.cross_entropy(logits, own)"},
     "over the batch": {"z.norm(dim=1, keepdim=True)": "z.norm(dim=0, keepdim=True)"},
 }
@@ -38,6 +49,8 @@ STYLES = {
         ("shares of a row", "NOT_PROVIDED", "NOT_PROVIDED"),
         ("a score for each word", "NOT_PROVIDED", "NOT_PROVIDED"),
         ("one direction twice", "FAIL", "PASS"),
+        ("a loss that reads both sides itself", "PASS", "PASS"),
+        ("one direction twice, in such a loss", "FAIL", "PASS"),
         ("over the batch", "PASS", "FAIL"),
     ],
 )
@@ -47,7 +60,6 @@ def test_pairs_are_compared_as_pairs(made, style, both, alone):
 
 SIDES, SCALED = "losses-of-pairs-teach-both-sides", "contrasts-scale-all-false-partners"
 TEMPERATURE = "contrasts-are-divided-by-the-temperature"
-OF_LOSS = "return contrastive_loss(self(images, ids))"
 CUT = "a, b = self.encode_image(images), self.encode_text(ids).detach()\n        "
 CUT += "return contrastive_loss(self.logit_scale.exp() * a @ b.t())"
 
