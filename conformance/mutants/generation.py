@@ -125,6 +125,14 @@ changed(
     defect="The first row that ends ends the others, too.",
 )
 changed(
+    "EndedRowsGoOn",
+    GPT,
+    "chosen = chosen.masked_fill(ended, eos_id)",
+    "chosen = chosen.clone()",
+    breaks=(ENDS,),
+    defect="A row that has ended goes on with words until all rows have, although the code says that it is filled up.",
+)
+changed(
     "WorstBeams",
     TRANSLATOR,
     "log_softmax(-1).topk(beam_size)",
