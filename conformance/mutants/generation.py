@@ -229,6 +229,14 @@ changed(
     defect="All sentences are divided by the penalty of the longest length.",
 )
 changed(
+    "PenaltyMultipliesScores",
+    TRANSLATOR,
+    "memory, done = self.encode(src, src_mask), []",
+    "memory, done, alpha = self.encode(src, src_mask), [], -alpha",
+    breaks=("beam-search-divides-by-the-length-of-each-sentence",),
+    defect="The scores of sentences are multiplied by the penalty of their length.",
+)
+changed(
     "RecommendsByTheFirstItem",
     RECOMMENDER,
     "self(history)[:, -1]",

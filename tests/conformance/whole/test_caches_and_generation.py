@@ -16,7 +16,7 @@ torch = pytest.importorskip("torch")
 sys.path.insert(0, str(Path(__file__).parent / "decoding_subjects"))
 
 import writing  # noqa: E402
-from wholes import Whole  # noqa: E402
+from wholes import Whole, told  # noqa: E402
 
 import conformance.checks  # noqa: E402, F401
 from conformance.adapters import parse  # noqa: E402
@@ -24,6 +24,7 @@ from conformance.adapters.whole.choices import Choices  # noqa: E402
 from conformance.adapters.whole.making import made_of  # noqa: E402
 from conformance.adapters.whole.model import whole_model  # noqa: E402
 from conformance.check import CHECKS  # noqa: E402
+from conformance.mutants.source import TRANSLATOR  # noqa: E402
 from conformance.runner import run_check  # noqa: E402
 from conformance.verdict import BROKEN, Verdict  # noqa: E402
 
@@ -306,3 +307,19 @@ def test_conventions_are_notes(whole: Callable[..., Whole]) -> None:
 def test_a_cache_is_fed_where_a_window_hides_the_first_token_from_the_last_one(whole: Callable[..., Whole]) -> None:
     windowed = whole("tuples", "masked_fill(j > i,", "masked_fill((j > i) | (i - j > 1),")
     assert verdict(CACHED, windowed).verdict is Verdict.PASS
+
+
+LENGTH = "beam-search-divides-by-the-length-of-each-sentence"
+
+
+@pytest.mark.parametrize(("named", "expected"), [("alpha", "PASS"), ("-alpha", "FAIL")], ids=["divided", "multiplied"])
+def test_a_larger_power_of_the_length_makes_no_sentence_shorter(made, named, expected):
+    changes = {
+        "beam_size=3, max_len=10, alpha=0.6": "width=3, max_len=10, alpha=0.6",
+        "memory, done = self.encode(src, src_mask), []": "beam_size, memory, done = width, self.encode(src, src_mask), []",
+        "        return sorted(done, key=lambda found: found[1], reverse=True)[:beam_size]": (
+            f"        done = [(b, s * len(b) ** alpha / len(b) ** ({named})) for b, s in done]\n"
+            "        return torch.tensor([max(done, key=lambda found: found[1])[0]])"
+        ),
+    }
+    assert told(made, TRANSLATOR, LENGTH, changes) == expected
