@@ -316,7 +316,9 @@ LENGTH = "beam-search-divides-by-the-length-of-each-sentence"
 def test_a_larger_power_of_the_length_makes_no_sentence_shorter(made, named, expected):
     changes = {
         "beam_size=3, max_len=10, alpha=0.6": "width=3, max_len=10, alpha=0.6",
-        "memory, done = self.encode(src, src_mask), []": "beam_size, memory, done = width, self.encode(src, src_mask), []",
+        "        memory, done = self.encode(src, src_mask), []": (
+            "        beam_size, memory, done = width, self.encode(src, src_mask), []"
+        ),
         "        return sorted(done, key=lambda found: found[1], reverse=True)[:beam_size]": (
             f"        done = [(b, s * len(b) ** alpha / len(b) ** ({named})) for b, s in done]\n"
             "        return torch.tensor([max(done, key=lambda found: found[1])[0]])"
