@@ -3,9 +3,9 @@
 import pytest
 
 pytest.importorskip("torch")
-from wholes import told  # noqa: E402
+from wholes import told
 
-from conformance.mutants.source import VIT  # noqa: E402
+from conformance.mutants.source import VIT
 
 CLAIM = "losses-of-mixed-samples-teach-both-labels"
 OTHER, SUM = "F.cross_entropy(scores, labels[order])", "return share * own + (1 - share) * other"
