@@ -126,9 +126,12 @@ def scores_of_tokens(impl: Any, draw: Draw) -> Evidence:
 
 @check("beam-search-divides-by-the-length-of-each-sentence", roles=KINDS)
 def divides_by_length(impl: Any, draw: Draw) -> Evidence:
-    """With a length penalty, sentences of different lengths are divided by different numbers."""
+    """With a length penalty, sentences of different lengths are divided by different numbers, longer ones by more."""
     subject = built(impl)
     parts = []
+    for writer in writers(subject, beam=True):
+        if writer.has("beams") and (found := _prefers_shorter(subject, writer)) is not None:
+            parts.append(found)
     for writer in _scoring(subject):
         if not writer.has("length_penalty"):
             continue
@@ -149,6 +152,46 @@ def divides_by_length(impl: Any, draw: Draw) -> Evidence:
     if not parts:
         raise NotProvided("its beam search has no length penalty, or gives sentences of one length")
     return all_of(*parts)
+
+
+EXPONENTS = (-10.0, 0.0, 10.0)
+"""So strong that the length decides, by any of the usual powers of it."""
+
+
+def _prefers_shorter(subject: Any, writer: Any) -> Evidence | None:
+    """Whether a larger power of the length makes what it writes longer; None where it takes no power, or the length
+    stays the same. Sums of logarithms are below zero: divided by more they are worth more."""
+    name = writer.options.get("length_penalty", "")
+    default = writer.default("length_penalty") if name else None
+    power = rf"\*\*\s*\(?\s*(self\.)?{name}\b|pow\([^()]*\b{name}\b"
+    if not name or not re.search(power, writer.source) or (isinstance(default, int | float) and default < 0):
+        return None
+    data = _one(prompt(subject, writer.rows, 89))
+    plain = writer.write(subject, data, WORDS, beams=BEAMS)
+    best = subject.called_as_in(plain).next_logits(plain.prefix, data.get("src"))[0].argsort()[::-1]
+    lengths: dict[int, list[int]] = {}
+    for token in map(int, best[:BEAMS]):
+        with suppress(NotProvided, ValueError, AssertionError, ArithmeticError):
+            twin = subject.twin()
+            with writer.ending(twin, token) as end:
+                options = {"beams": BEAMS, **end}
+                runs = [writer.write_with(twin, data, WORDS, length_penalty=e, **options) for e in EXPONENTS]
+            lengths[token] = [run.new.shape[1] for run in runs]
+    shorter = {token: found for token, found in lengths.items() if found[-1] < found[0]}
+    longer = [token for token, found in lengths.items() if found[-1] > found[0]]
+    if not shorter and not longer:
+        return None
+    return true(
+        f"a larger {name} of {writer.name} gives longer sentences",
+        bool(longer) or not shorter,
+        expected=f"lengths that grow for {name} of {EXPONENTS}",
+        got=next(iter(shorter.values()), None),
+    ).saying(
+        diagnosis=f"The larger {name} is, the shorter is what {writer.name} finds: scores below zero are multiplied by "
+        "the power of the length, not divided.",
+        place=writer.line_of(r"\*\s*\w*(lp|pen\w*|norm\w*)\b\s*\(?|\*\s*\(?len\(", rf"\*\*\s*{name}"),
+        mend="score / length ** alpha",
+    )
 
 
 def _scoring(subject: Any) -> list[Any]:

@@ -427,7 +427,7 @@ def _endings(subject: Any, writer: Any) -> Iterator[Evidence]:
     token = int(words[0, 1])
     words[1] = np.where(words[1] == token, words[0, 0], words[1])
     words[1, 3] = token
-    place = writer.line_of(r"(eos|end|stop)\w*\b.*(==|!=)|(==|!=).*(eos|end|stop)|done|finished|alive")
+    place = writer.line_of(r"(?i)(eos|end|stop)\w*\b.*(==|!=)|(==|!=).*(eos|end|stop)|done|finished|alive")
     data = prompt(subject, writer.rows, 80)
     alone = {name: value[:1] for name, value in data.items()}
     got = writer.ended_by(subject, alone, words[:1], token).new[0]
@@ -458,6 +458,12 @@ def _ending_of_rows(writer: Any, subject: Any, data: dict[str, Array], words: Ar
             diagnosis=f"{writer.name} ends all rows of a batch when one of them ends.", place=place
         )
     if (rest == words[0, 2 : 2 + len(rest)]).all():
+        if writer.fills_ended_rows:
+            return true(what, False, got=both.tolist(), expected="padding behind the end").saying(
+                diagnosis=f"A row that has ended is written on until all have: {writer.name} says that it is filled.",
+                place=place,
+                mend="token = token.masked_fill(finished, pad)",
+            )
         return note(f"{writer.name} ends when all rows end in one step", both[0].tolist())
     if (rest != rest[0]).any() or len(np.unique(both[1, 4:])) > 1:
         return true(what, False, got=both.tolist(), expected="one filler behind the end").saying(

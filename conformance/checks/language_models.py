@@ -521,7 +521,7 @@ def padded_equal(subject: Any, inputs: dict[str, Array], name: str, draw: Draw) 
     cut = words if follows else slice(None)
     if follows and short.shape[1] == length:
         short = short[:, cut]
-    parts = []
+    parts, beside = [], []
     for answer in answers:
         got, expected = (answer[:1, cut], short) if follows else (answer[:1], short)
         parts.append(
@@ -533,9 +533,9 @@ def padded_equal(subject: Any, inputs: dict[str, Array], name: str, draw: Draw) 
         names = [
             n for n, v in alone_beside.items() if v.ndim == 2 and n in padded and v.shape[1:] == padded[n].shape[1:]
         ]
-        parts += [equal(f"{n} of a padded sentence", subject, padded[n][:1], alone_beside[n]) for n in names]
+        beside = [equal(f"{n} of a padded sentence", subject, padded[n][:1], alone_beside[n]) for n in names]
     draw.bites(True, "padding")
-    evidence = judged(subject, all_of(*parts))
+    evidence = judged(subject, all_of(*parts, *beside))
     if evidence.ok:
         whole = {**inputs, name: data, key: real}
         texts = {**alone, key: real[:1, words]}
@@ -544,6 +544,9 @@ def padded_equal(subject: Any, inputs: dict[str, Array], name: str, draw: Draw) 
     whatever = len(kept) > 1 and equal("the answer, whatever is padding", subject, *kept).ok
     if whatever and (line := subject.spreads_places()):
         return note("each place is told as a share of the padded length", line.rpartition("/")[2])
+    if beside and all_of(*parts).ok:
+        said = f"{evidence.what} is another than that of the sentence alone: a place is read for it that is padding."
+        return evidence.saying(diagnosis=said, place=subject.line_of(r"\[:,\s*-1\s*[\],]") or subject.place())
     seen = subject.padding_seen(name)
     return evidence.saying(
         diagnosis="Padding changes the answer for real tokens: "

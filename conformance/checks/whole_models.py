@@ -342,6 +342,24 @@ def learns_from_its_start(impl: Any, draw: Draw) -> Evidence:
     )
 
 
+@check("matrices-start-no-larger-in-a-deeper-model", roles=("model",))
+def no_larger_with_depth(impl: Any, draw: Draw) -> Evidence:
+    """More layers make no matrix start with larger numbers: what adds to the residual stream starts smaller, if so."""
+    subject = impl.build("model", {})
+    grown = subject.larger_in_deeper_models()
+    name, ratio = next(iter(grown.items()), ("", 1.0))
+    said = (
+        r"\*\s*\(?(\w+\.)?(sqrt|pow)\([^)\n]*(layer|depth|block)",
+        r"\*\s*\([^)\n]*(layer|depth)[^)\n]*\)\s*\*\*\s*0?\.5",
+    )
+    return true("no matrix starts larger in a deeper model", not grown, got=f"{name}: {ratio:.3g} times").saying(
+        diagnosis=f"With four times as many layers {name} starts {ratio:.3g} times as large, and so the residual "
+        "stream, which grows with depth anyway, grows the more.",
+        place=next(filter(None, map(subject.line_of, said)), "") or subject.place(),
+        mend="std / math.sqrt(2 * n_layers) for what is added to the residual stream",
+    )
+
+
 @check("model-gradients-agree-with-differences", roles=("module",))
 def gradients_agree_with_differences(impl: Any, draw: Draw) -> Evidence:
     """Along a random direction the answer changes as its gradient says: nothing is detached on the way."""

@@ -125,6 +125,14 @@ changed(
     defect="The first row that ends ends the others, too.",
 )
 changed(
+    "EndedRowsGoOn",
+    GPT,
+    "chosen = chosen.masked_fill(ended, eos_id)",
+    "chosen = chosen.clone()",
+    breaks=(ENDS,),
+    defect="A row that has ended goes on with words until all rows have, although the code says that it is filled up.",
+)
+changed(
     "WorstBeams",
     TRANSLATOR,
     "log_softmax(-1).topk(beam_size)",
@@ -219,6 +227,14 @@ changed(
     "s.item() / max_len**alpha) for b, s in zip(beams[ended]",
     breaks=("beam-search-divides-by-the-length-of-each-sentence",),
     defect="All sentences are divided by the penalty of the longest length.",
+)
+changed(
+    "PenaltyMultipliesScores",
+    TRANSLATOR,
+    "memory, done = self.encode(src, src_mask), []",
+    "memory, done, alpha = self.encode(src, src_mask), [], -alpha",
+    breaks=("beam-search-divides-by-the-length-of-each-sentence",),
+    defect="The scores of sentences are multiplied by the penalty of their length.",
 )
 changed(
     "RecommendsByTheFirstItem",

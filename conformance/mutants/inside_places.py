@@ -53,6 +53,14 @@ changed(
     defect="The cosines of the positions are sines, too.",
 )
 changed(
+    "PositionsScaledAsWords",
+    TRANSLATOR,
+    "x = x + self.pe[: x.shape[1]]",
+    "x = (x / x.shape[-1] + self.pe[: x.shape[1]]) * x.shape[-1] ** 0.5",
+    breaks=("positions-are-added-to-scaled-words",),
+    defect="The factor sqrt(d) multiplies the positions as well as words that are small.",
+)
+changed(
     "RotatesValues",
     LLAMA,
     "q, k = rotate(q, cos, sin), rotate(k, cos, sin)",

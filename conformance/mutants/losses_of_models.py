@@ -11,6 +11,7 @@ from conformance.mutants.source import (
     PREFIX,
     RECOMMENDER,
     TRANSLATOR,
+    VIT,
     changed,
 )
 
@@ -249,4 +250,12 @@ changed(
     "picked(x, kept) + self.pos_embedding[:, :count]",
     breaks=("visible-patches-keep-their-places",),
     defect="Positions are added after the visible patches were picked.",
+)
+changed(
+    "MixedInImagesHaveNoLabel",
+    VIT,
+    "F.cross_entropy(scores, labels[order])",
+    "F.cross_entropy(scores, labels)",
+    breaks=("losses-of-mixed-samples-teach-both-labels",),
+    defect="Both terms of a mixed loss are taught the labels of the first images.",
 )

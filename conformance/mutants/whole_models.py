@@ -271,6 +271,16 @@ changed(
     defect="The map of queries, keys and values starts at zero: values learn, queries and keys never get a gradient.",
 )
 changed(
+    "LargerStartsInDeeperModels",
+    GPT,
+    "        self.norm = nn.LayerNorm(d_model)\n        self.head",
+    "        for part in self.blocks:\n"
+    "            nn.init.normal_(part.mlp[2].weight, std=0.02 * math.sqrt(2 * n_layers))\n"
+    "        self.norm = nn.LayerNorm(d_model)\n        self.head",
+    breaks=("matrices-start-no-larger-in-a-deeper-model",),
+    defect="What is added to the residual stream starts the larger, the more layers there are.",
+)
+changed(
     "ProbabilitiesOverTheBatch",
     CLASSIFIER,
     "self(ids).softmax(-1)",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from itertools import product
 from typing import Any
@@ -220,8 +220,36 @@ def masked_words(mask: Called) -> Iterator[Trouble]:
             "special words as they are",
             f"{int(taught[:, 0].sum())} of 100 special words are selected",
         )
+    elif (trouble := _around_sentences(mask, ids, constants, given)) is not None:
+        yield trouble
     else:
         yield from _shares(mask, ids, given_to_model, taught, masked_as, low, vocab)
+
+
+def _around_sentences(
+    mask: Called, words: Tensor, constants: Mapping[str, int], given: Mapping[str, Any]
+) -> Trouble | None:
+    """What is wrong where texts begin with the sign of a class and end with that of a sentence."""
+
+    def sign(name: str) -> int | None:
+        return next((v for key, v in constants.items() if re.fullmatch(rf"{name}(_(id|idx|token(_id)?))?", key)), None)
+
+    ids = words.clone()
+    handed = mask.has("special")  # the caller says which words are special
+    named = () if handed else ((0, sign("cls")), (-1, sign("sep")))
+    signs = {at: token for at, token in named if token is not None}
+    for at, token in signs.items():
+        ids[:, at] = token
+    made = [part for part in parts(mask(ids=ids, **given)) if isinstance(part, Tensor) and part.shape == ids.shape]
+    labels = next((part for part in made if bool((part < 0).any())), None)
+    selected = sum(int((labels[:, at] >= 0).sum()) for at in signs) if labels is not None else 0
+    if not selected:
+        return None
+    return Trouble(
+        f"{mask.name} masks special words, the signs around sentences: [CLS] or [SEP].",
+        "special words as they are",
+        f"{selected} of {100 * len(signs)} such signs are selected",
+    )
 
 
 def _shares(

@@ -50,6 +50,7 @@ class Choices(Watching):
         self.partly = False
         self.chosen_at = ""
         self.dtypes: set[torch.dtype] = set()
+        self.order: Tensor | None = None  # (rows, V): the tokens, as scores were sorted last
 
     @property
     def noise(self) -> float:
@@ -77,6 +78,8 @@ class Choices(Watching):
         elif name in RANDOM:
             self.random = name
         result = func(*args, **kwargs)
+        if name in ("sort", "topk") and args[0].is_floating_point() and result[1].shape[-1] == self.vocab:
+            self.order = result[1].reshape(-1, self.vocab)
         if isinstance(result, Tensor) and result.numel() > 1:
             self.dtypes.add(result.dtype)
         return result
@@ -99,10 +102,18 @@ class Choices(Watching):
             return func(*args, **kwargs)
         count = args[1] if len(args) > 1 else kwargs["num_samples"]
         if self.script is not None and scores.numel() == self.rows * self.vocab and count == 1:
-            return self._tokens((*scores.shape[:-1], 1))
+            return self._columns(self._tokens((self.rows, 1)), scores).reshape(*scores.shape[:-1], 1)
         if self.draw >= 0 and count == 1:
             return torch.full((*scores.shape[:-1], 1), min(self.draw, scores.shape[-1] - 1), dtype=torch.int64)
         return torch.topk(scores, count, dim=-1).indices
+
+    def _columns(self, tokens: Any, scores: Tensor) -> Tensor:
+        """(rows, 1): where tokens stand in scores that are drawn from; another place than the token's own number where
+        these were sorted and are so still."""
+        rows = scores.reshape(self.rows, self.vocab)
+        if self.order is None or len(self.order) != self.rows or not bool((rows.diff(dim=-1) <= 0).all()):
+            return tokens
+        return (self.order == tokens).int().argmax(-1, keepdim=True)
 
     def _even(self, like: Tensor, in_place: bool) -> Tensor:
         """Exponential noise without chance: a probability divided by it is largest where it is, or at the column."""

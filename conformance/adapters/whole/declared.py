@@ -39,6 +39,15 @@ MEANINGS: dict[str, str] = {
 }
 """Meaning -> the names that a writer's parameter has for it; the whole name, in lower case."""
 
+_END = r"\b(eos\w*|end(ed|s)?|finished|done|stopped)\b"
+_FILLED = r"\b(pad(s|ded|ding)?|pad_\w+|fill(s|ed)?)\b"
+_FILLS_ENDED_ROWS = re.compile(
+    rf"{_FILLED}[^.;]{{0,20}}\b(after|behind|beyond|once|past)\b[^.;]{{0,20}}{_END}|"
+    rf"\b(after|behind|once|rows?|sequences?)\b[^.;]{{0,40}}{_END}[^.;]{{0,40}}{_FILLED}|"
+    rf"{_END} (rows?|sequences?|sentences?|ones)\b[^.;]{{0,30}}{_FILLED}"
+)
+"""Words of one sentence: padding follows an end."""
+
 
 class TextModel(TableProbes, LengthProbes):
     """A running model as a writer needs it: with its tables of words, and its longest input."""
@@ -82,6 +91,12 @@ class Declared:
         with suppress(OSError, TypeError):
             return inspect.getsource(inspect.unwrap(self.function))
         return ""
+
+    @property
+    def fills_ended_rows(self) -> bool:
+        """Whether its docstring or its comments say that a row that has ended is filled up."""
+        said = [inspect.getdoc(self.function) or "", *re.findall(r"#(.*)", self.source)]
+        return bool(_FILLS_ENDED_ROWS.search(re.sub(r"\s+", " ", ". ".join(said).lower())))
 
     def line_of(self, *patterns: str, or_called: bool = False) -> str:
         """file:line of the writer's first line that the first pattern is found in, or the next pattern; else of its

@@ -88,7 +88,7 @@ def planned(name: str, function: Callable[..., Any], method: bool, subject: Text
         if first and (parameter.default is parameter.empty) and meaning in ("", "start", "count"):
             prompt = parameter.name
             tells_of = isinstance(subject.calling.fixed.get(prompt), Beside)
-        elif meaning == "top_k" and lower == "k" and beam:
+        elif beam and lower in ("k", "width"):
             options.setdefault("beams", parameter.name)
         elif meaning and meaning not in options and not isinstance(parameter.default, str):
             options[meaning] = parameter.name

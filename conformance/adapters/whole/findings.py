@@ -160,6 +160,10 @@ FINDINGS: dict[str, str] = {
         f"Each feature of a sinusoidal encoding is a wave of its own: a sine and a cosine of each frequency "
         f"({_VASWANI}, section 3.5)."
     ),
+    "positions-are-added-to-scaled-words": (
+        f"The weights of the embedding are multiplied by sqrt(d_model), and positions added to the product "
+        f"({_VASWANI}, sections 3.4 and 3.5)."
+    ),
     # composition
     "modules-that-are-made-run": (
         "A module that is made in __init__ is part of the model: it runs, or its parameters are read "

@@ -41,6 +41,7 @@ from conformance.adapters.whole.making import Made
 from conformance.adapters.whole.masked_losses import MaskedLossProbes
 from conformance.adapters.whole.measuring import MeasureProbes
 from conformance.adapters.whole.merging import MergeProbes
+from conformance.adapters.whole.mixed_losses import MixedLossProbes
 from conformance.adapters.whole.mixing import MixingProbes
 from conformance.adapters.whole.pads import pad_of
 from conformance.adapters.whole.pair_losses import PairLossProbes
@@ -83,6 +84,7 @@ class WholeModel(
     MixingProbes,
     CtcProbes,
     MaskedLossProbes,
+    MixedLossProbes,
     FollowerProbes,
 ):
     """A running model with all experiments."""

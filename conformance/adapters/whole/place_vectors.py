@@ -7,6 +7,7 @@ the words), and only where they are added to a computed sequence. Rotations and 
 from __future__ import annotations
 
 import linecache
+import math
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -47,7 +48,12 @@ def place_findings(record: Record) -> list[Finding]:
     return once(
         finding
         for added in everything
-        for finding in (*_one_place(record, added), *_shared(record, added, everything), *_twins(added, record))
+        for finding in (
+            *_one_place(record, added),
+            *_shared(record, added, everything),
+            *_twins(added, record),
+            *_scaled(record, added),
+        )
     )
 
 
@@ -258,3 +264,48 @@ def _sines_at(record: Record, added: Added, rates: bool) -> Place | None:
     pattern = r"\bexp\(|\bpow\(|\*\*|\b1e4\b|10000" if rates else r"\b(sin|cos)\("
     hits = [n for n, line in enumerate(lines, 1) if re.search(pattern, line.partition("#")[0])]
     return Place(found[1], hits[0 if rates else -1]) if hits else None
+
+
+# --- what scales words to the size of sines scales no sines
+
+_SMALL = 0.5
+"""Words are small beside positions where their mean square has less than half of the root of the positions'."""
+
+
+def _scaled(record: Record, added: Added) -> Iterator[Finding]:
+    """Fixed vectors only: small words and positions whose sum is multiplied by sqrt(d), which is for the words."""
+    if added.held is not None and added.held.kind == "parameter":
+        return
+    width = added.stream.shape[-1]
+    if not any(op.name == "embedding" for value in record.before([added.stream]) if (op := record.producer(value))):
+        return
+    here = [added.op.outputs[0]]
+    for value in here:
+        here += [op.outputs[0] for op in record.consumers(value) if moves(op)]
+    scaling = [op for value in here for op in record.consumers(value) if _factor(op, value) == _root(width)]
+    words, places = (float(v.data.double().square().mean().sqrt()) for v in (added.stream, added.vectors))
+    if not scaling or words > _SMALL * places:
+        return
+    yield Finding(
+        "positions-are-added-to-scaled-words",
+        f"The sum of words and positions is multiplied by sqrt({width}), positions and all: they stay "
+        f"{places / max(words, 1e-9):.1f} times as large as the words.",
+        scaling[0].place,
+        "words times sqrt(d), plus positions",
+        "(words plus positions) times sqrt(d)",
+        "x = self.embedding(ids) * math.sqrt(d) + positions",
+    )
+
+
+def _root(width: int) -> float:
+    return round(math.sqrt(width), 3)
+
+
+def _factor(op: Op, value: Value) -> float | None:
+    """The number by which an operation multiplies a value; None where it does something else."""
+    if base_name(op) != "mul" or len(op.args) < 2:
+        return None
+    other = next((one for one in op.args[:2] if one is not value), None)
+    if isinstance(other, Value):
+        return round(float(other.data), 3) if other.data.numel() == 1 else None
+    return round(float(other), 3) if isinstance(other, int | float) else None

@@ -214,6 +214,16 @@ class RunningModel:
     def beside(self, inputs: Mapping[str, Any]) -> Arrays:
         """What forward gives beside the answer with a row for each row of the batch, by name (or number); none where
         the batch is not the first axis."""
+        found = self._beside(inputs)
+        rows = len(next(iter(inputs.values())))
+        if any(value.shape[-1] == rows for value in found.values()):  # pairs of rows, or by chance as many columns
+            more = {name: np.concatenate([value, value[:1]]) for name, value in inputs.items()}
+            of_more = self._beside(more)
+            found = {n: v for n, v in found.items() if n in of_more and of_more[n].shape[-1] == v.shape[-1]}
+        return found
+
+    def _beside(self, inputs: Mapping[str, Any]) -> Arrays:
+        """The same with what is given for each pair of rows."""
         with quiet_evaluation(self.module):
             found = self._run_alike(inputs)
         rows, answer = len(next(iter(inputs.values()))), found.get("out")
@@ -223,7 +233,7 @@ class RunningModel:
         return {
             name: to_array(value.double())
             for name, value in named_tensors(found["result"])
-            if value.is_floating_point() and value.ndim > 1 and len(value) == rows != value.shape[-1]
+            if value.is_floating_point() and value.ndim > 1 and len(value) == rows
             if value is not answer and not any(value is one for one in given)
         }
 

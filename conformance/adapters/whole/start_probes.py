@@ -16,8 +16,35 @@ STEPS = 6
 """What starts at zero gets a gradient in a few steps, one for each factor before it that starts at zero, too."""
 
 
+FEW, MANY = 2, 8
+"""Numbers of layers. Of the root of the depth, the usual measure, the second has twice as much."""
+_ENTRIES, _GROWN = 100, 1.6
+"""The size of so many random numbers is known within a few percent, so this much more of it is no chance."""
+
+
 class StartProbes(GradientProbes):
-    """The experiment with the start, of a running model."""
+    """The experiments with the start, of a running model."""
+
+    def larger_in_deeper_models(self) -> dict[str, float]:
+        """The matrices that start larger in a model of many layers than in one of few, and how many times. Raises
+        NotProvided where its number of layers cannot be chosen."""
+        if self.made.large:
+            raise NotProvided("it is too large to make it deeper")
+        try:
+            few, many = (dict(self.made.fresh(3, n_layers=n).named_parameters()) for n in (FEW, MANY))
+        except NotProvided:
+            raise
+        except Exception as error:
+            raise NotProvided(f"it cannot be made with {MANY} layers: {error}") from error
+        if len(many) <= len(few):
+            raise NotProvided("more layers give it no more parameters")
+        alike = {
+            n: p
+            for n, p in few.items()
+            if p.ndim > 1 and p.numel() >= _ENTRIES and n in many and many[n].shape == p.shape
+        }
+        ratios = {n: float(many[n].detach().double().std() / p.detach().double().std()) for n, p in alike.items()}
+        return {name: ratio for name, ratio in ratios.items() if _GROWN < ratio < float("inf")}
 
     def never_learnt(self) -> list[str]:
         """The matrices that start at zero and get no gradient in some steps of training, and would get one if they

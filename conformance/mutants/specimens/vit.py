@@ -40,3 +40,11 @@ class ViT(nn.Module):
         x = torch.cat((self.cls_token.expand(len(patches), -1, -1), patches), 1)
         x = self.encoder(x + places)
         return self.head(self.norm(x[:, 0]))
+
+    def mixup_loss(self, images, labels, alpha=0.4):
+        """The loss of each image mixed with another of the batch: both labels count, as much as their images."""
+        share = float(torch.distributions.Beta(alpha, alpha).sample())
+        order = torch.randperm(len(images))
+        scores = self(share * images + (1 - share) * images[order])
+        own, other = F.cross_entropy(scores, labels), F.cross_entropy(scores, labels[order])
+        return share * own + (1 - share) * other

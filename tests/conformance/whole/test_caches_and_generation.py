@@ -16,13 +16,15 @@ torch = pytest.importorskip("torch")
 sys.path.insert(0, str(Path(__file__).parent / "decoding_subjects"))
 
 import writing  # noqa: E402
-from wholes import Whole  # noqa: E402
+from wholes import Whole, told  # noqa: E402
 
 import conformance.checks  # noqa: E402, F401
 from conformance.adapters import parse  # noqa: E402
+from conformance.adapters.whole.choices import Choices  # noqa: E402
 from conformance.adapters.whole.making import made_of  # noqa: E402
 from conformance.adapters.whole.model import whole_model  # noqa: E402
 from conformance.check import CHECKS  # noqa: E402
+from conformance.mutants.source import TRANSLATOR  # noqa: E402
 from conformance.runner import run_check  # noqa: E402
 from conformance.verdict import BROKEN, Verdict  # noqa: E402
 
@@ -244,6 +246,31 @@ def test_a_writer_follows_a_script_and_tells_what_it_chose_from(whole: Callable[
     np.testing.assert_allclose(written.steps[0].scores, subject.next_logits(ids), atol=1e-9)
 
 
+def test_a_script_is_followed_where_what_is_drawn_from_was_sorted() -> None:
+    scores = torch.randn(2, 7, generator=torch.Generator().manual_seed(0))
+    words = np.array([[5], [2]])
+    with Choices(set(), 7, 2, -1, words):
+        ranked, order = scores.softmax(-1).sort(dim=-1, descending=True)
+        sorted_one = order.gather(-1, torch.multinomial(ranked, 1))
+        plain = torch.multinomial(scores.softmax(-1), 1)
+    np.testing.assert_array_equal(sorted_one, words)
+    np.testing.assert_array_equal(plain, words)
+
+
+@pytest.mark.parametrize(
+    ("said", "verdict_of"),
+    [
+        ("A row that reached its end is filled with padding.", Verdict.FAIL),
+        ("PAD after EOS", Verdict.FAIL),
+        ("The prompt is padded. Stops once every row is done.", Verdict.PASS),
+    ],
+)
+def test_an_ended_row_may_go_on_unless_its_code_says_that_it_is_filled(
+    said: str, verdict_of: Verdict, whole: Callable[..., Whole]
+) -> None:
+    assert verdict(ENDS, whole("nano", "token[finished] = 0", f"pass  # {said}")).verdict is verdict_of
+
+
 def test_a_distribution_is_that_of_tokens_where_the_columns_are_sorted(whole: Callable[..., Whole]) -> None:
     subject = whole("sorted").model
     (writer,) = subject.writers()
@@ -280,3 +307,21 @@ def test_conventions_are_notes(whole: Callable[..., Whole]) -> None:
 def test_a_cache_is_fed_where_a_window_hides_the_first_token_from_the_last_one(whole: Callable[..., Whole]) -> None:
     windowed = whole("tuples", "masked_fill(j > i,", "masked_fill((j > i) | (i - j > 1),")
     assert verdict(CACHED, windowed).verdict is Verdict.PASS
+
+
+LENGTH = "beam-search-divides-by-the-length-of-each-sentence"
+
+
+@pytest.mark.parametrize(("named", "expected"), [("alpha", "PASS"), ("-alpha", "FAIL")], ids=["divided", "multiplied"])
+def test_a_larger_power_of_the_length_makes_no_sentence_shorter(made, named, expected):
+    changes = {
+        "beam_size=3, max_len=10, alpha=0.6": "width=3, max_len=10, alpha=0.6",
+        "        memory, done = self.encode(src, src_mask), []": (
+            "        beam_size, memory, done = width, self.encode(src, src_mask), []"
+        ),
+        "        return sorted(done, key=lambda found: found[1], reverse=True)[:beam_size]": (
+            f"        done = [(b, s * len(b) ** alpha / len(b) ** ({named})) for b, s in done]\n"
+            "        return torch.tensor([max(done, key=lambda found: found[1])[0]])"
+        ),
+    }
+    assert told(made, TRANSLATOR, LENGTH, changes) == expected

@@ -56,6 +56,35 @@ def test_places_that_share_a_vector_are_named(codes, more, expected):
     assert [claim for claim in found if claim == SHARED] == expected
 
 
+class Words(nn.Module):
+    """Words of a given size, put together with sines by a function of both and sqrt(d)."""
+
+    def __init__(self, size, together):
+        super().__init__()
+        self.words, self.mix, self.together = nn.Embedding(9, 16), nn.Linear(16, 16), together
+        nn.init.normal_(self.words.weight, std=size)
+        self.register_buffer("pe", torch.sin(torch.arange(6)[:, None] * 10 ** -torch.linspace(0, 3, 16)))
+
+    def forward(self, ids):
+        return self.mix(self.together(self.words(ids), self.pe[: ids.shape[1]], 16**0.5))
+
+
+SCALED = "positions-are-added-to-scaled-words"
+
+
+@pytest.mark.parametrize(
+    ("size", "together", "expected"),
+    [
+        (0.25, lambda words, places, root: words * root + places, []),
+        (0.1, lambda words, places, root: (words + places) * root, [SCALED]),
+        (0.25, lambda words, places, root: (words + places) * 0.5, []),  # some other factor
+        (1.0, lambda words, places, root: (words + places) * root, []),  # words as large as the positions
+    ],
+)
+def test_positions_that_are_scaled_as_small_words_are_named(size, together, expected):
+    assert [claim for claim in said(Words(size, together), torch.arange(6)[None]) if claim == SCALED] == expected
+
+
 class Image(nn.Module):
     """Images (B, 3, 8, 8) in patches of 2 x 2, in windows if asked, and back by a function of (B, 16, 12)."""
 

@@ -97,10 +97,17 @@ class TeachesTheOthers(OfADictionary):
         return ids.masked_fill(chosen, -100)
 
 
+class SparesPaddingOnly(OfADictionary):
+    def mask_tokens(self, input_ids, mlm_probability=0.15):
+        chosen = (torch.rand(input_ids.shape) < mlm_probability) & (input_ids != self.c["pad_id"])
+        return input_ids.masked_fill(chosen, self.c["mask_id"]), self.labels(input_ids, chosen)
+
+
 @pytest.mark.parametrize(
     ("cls", "verdict"),
     [
         (ChoosesWords, Verdict.PASS),
+        (SparesPaddingOnly, Verdict.FAIL),
         (ChoosesSpecialWords, Verdict.FAIL),
         (OfADictionary, Verdict.PASS),
         (TeachesTheOthers, Verdict.FAIL),

@@ -1,15 +1,17 @@
-"""Models whose places are counted from the end, and that say that padding stands in front. They are padded so."""
+"""Models whose places are counted from the end, and that say that padding stands in front; heads that read padding."""
 
 import pytest
 import torch
 from torch import nn
 from torch.nn import functional as F
+from wholes import told
 
 import conformance.checks  # noqa: F401
 from conformance.adapters import Specification
 from conformance.adapters.whole import pads
 from conformance.adapters.whole.implementation import PointedImplementation
 from conformance.check import CHECKS
+from conformance.mutants.source import BERT
 from conformance.runner import run_check
 from conformance.verdict import Verdict
 
@@ -79,3 +81,10 @@ def test_padding_stands_in_front_where_places_are_counted_from_the_end(cls, says
 @pytest.mark.parametrize(("text", "in_front"), WORDS.items())
 def test_words_say_on_which_side_padding_stands(text, in_front):
     assert bool(pads._ON_THE_LEFT.search(text)) is in_front
+
+
+@pytest.mark.parametrize(("place", "expected"), [("0", "PASS"), ("-1", "FAIL")])
+def test_a_head_beside_the_words_reads_no_place_of_padding(made, place, expected):
+    head = f"        return scores, x[:, {place}, :2]  # as many columns as the batch has rows\n"
+    changes = {"        return scores\n": head}
+    assert told(made, BERT, "encoder-padding-changes-nothing", changes) == expected

@@ -72,3 +72,42 @@ def test_what_starts_at_zero_learns_where_what_it_multiplies_does_not(cls, expec
     assert found.verdict.value == expected
     if cls is KeysAndQueriesAtZero:
         assert found.got == "none for query.weight, rows of key_value.weight"
+
+
+class Stack(nn.Module):
+    """Maps that are added to a stream, and start by a function of their number."""
+
+    def __init__(self, vocab_size=29, n_layers=2):
+        super().__init__()
+        self.words, self.tags = nn.Embedding(vocab_size, 16), nn.Linear(16, 3)
+        self.layers = nn.ModuleList(nn.Linear(16, 16) for _ in range(n_layers))
+        for layer in self.layers:
+            nn.init.normal_(layer.weight, std=0.02 * self.scale(n_layers))
+
+    def forward(self, ids):
+        x = self.words(ids)
+        for layer in self.layers:
+            x = x + layer(x)
+        return self.tags(x)
+
+    @staticmethod
+    def scale(n_layers):
+        return 1.0
+
+
+class SmallerWithDepth(Stack):
+    @staticmethod
+    def scale(n_layers):
+        return (2 * n_layers) ** -0.5
+
+
+class LargerWithDepth(Stack):
+    @staticmethod
+    def scale(n_layers):
+        return (2 * n_layers) ** 0.5
+
+
+@pytest.mark.parametrize(("cls", "expected"), [(Stack, "PASS"), (SmallerWithDepth, "PASS"), (LargerWithDepth, "FAIL")])
+def test_no_matrix_starts_larger_in_a_deeper_model(cls, expected):
+    subject = PointedImplementation(cls, Specification("", __name__, cls.__name__))
+    assert run_check(CHECKS["matrices-start-no-larger-in-a-deeper-model"], subject, "quick").verdict.value == expected
