@@ -25,7 +25,6 @@ from conformance.dialogue import Answerer, Question
 from conformance.limits import DEFAULT, Limits, limit, limit_address_space, limit_processes, limit_processor_time
 from conformance.systems import in_forks, limited_time, tell_where_time_ended
 
-
 AT_A_TIME = 0.5
 """Seconds by the clock after which a question about several claims is answered with what is known: the limit of a
 question is that of one claim."""
