@@ -16,7 +16,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -135,8 +134,8 @@ class Host:
             result = run_check(CHECKS[claim], self._implementation, budget, seed, is_explained=is_explained)
         else:
             result = Result(claim, Verdict.ERROR, message="the catalogue has this claim, but no check tests it")
-        notes, untested, graph = self._news("notes"), self._news("untested"), self._graph()
-        return replace(result, notes=notes, untested=untested, graph=graph).brief()
+        news = {"notes": self._news("notes"), "untested": self._news("untested"), "graph": self._graph()}
+        return {**result.brief(), **{name: told for name, told in news.items() if told}}
 
     def claims(self, claims: Sequence[str], explained: Sequence[str], budget: str, seed: int) -> dict[str, Any]:
         """The results of the first of several claims: up to one that does not hold, which explains others, and for

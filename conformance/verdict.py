@@ -153,13 +153,14 @@ def _is_box(value: Any) -> bool:
     )
 
 
+_VERDICTS = frozenset(Verdict)
 _TEXT = _Kind("a text", lambda value: isinstance(value, str))
 _NUMBER = _Kind("a number", lambda value: isinstance(value, (int, float)))
 _VALUES = _Kind("an object", lambda value: _is_mapping_of(lambda _: True, value))
 _TEXTS = _Kind("a list of texts", lambda value: isinstance(value, (list, tuple)) and all(map(_TEXT.holds, value)))
 _BOXES = _Kind("a list of boxes", lambda value: isinstance(value, (list, tuple)) and all(map(_is_box, value)))
 _FIELDS = {field.name: _TEXT for field in fields(Result)} | {
-    "verdict": _Kind("a verdict", lambda value: value in tuple(Verdict)),
+    "verdict": _Kind("a verdict", lambda value: isinstance(value, str) and value in _VERDICTS),
     "error": _NUMBER,
     "bound": _NUMBER,
     "seconds": _NUMBER,

@@ -6,6 +6,7 @@ input. That tells the inputs, their vocabularies, the axis of the batch, and the
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -41,6 +42,9 @@ SECONDS = 20.0
 
 _MOST_HINTS = 3
 """So many lengths that the first error speaks of are tried."""
+
+_DTYPES = re.compile("must have the same dtype|must share same datatype|one of the following scalar types")
+"""How torch refuses a dtype: integers for a map, numbers for a table."""
 
 
 def calling_of(module: nn.Module, given: Sequence[Shape] = (), options: Mapping[str, Any] | None = None) -> Calling:
@@ -320,5 +324,8 @@ def _each_once(growing: list[int]) -> Iterator[int]:
 
 
 def _about_sizes(error: BaseException) -> bool:
-    """Whether an attempt with another length may fare better: not when it cannot take such arguments at all."""
-    return not isinstance(error, (TypeError, AttributeError, NotImplementedError, KeyError))
+    """Whether an attempt with another length may fare better: not when it cannot take such arguments at all, nor when
+    an operation refuses their dtype."""
+    return not isinstance(error, (TypeError, AttributeError, NotImplementedError, KeyError)) and (
+        _DTYPES.search(str(error)) is None
+    )
