@@ -75,9 +75,11 @@ RULES = (
 def blamed(place: str, claim: str, diagnosis: str) -> str:
     """The place to name in a failure of a claim: the same, or that of the statement which it is about."""
     found = file_and_line(place)
+    if found is None:
+        return place
     rule = next((r for r in RULES if re.fullmatch(r.claims, claim) and re.search(r.says, diagnosis)), None)
-    start = Statement(*found) if found is not None else None
-    if found is None or start is None or rule is None or not start.line_with(rule.at):
+    start = Statement(*found)
+    if rule is None or not start.line_with(rule.at):
         return place
     line = next(_lines(start, rule), 0)
     return f"{found[0]}:{line}" if line else place

@@ -22,7 +22,7 @@ import secrets
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import IO, Any, TypeVar
 
 from conformance.systems import in_forks, is_readable
@@ -39,9 +39,14 @@ QUESTIONS, ANSWERS = 200, 201
 _HARMFUL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 """What would steer a terminal, turn the direction of a line, or is half a character. Tabs and ends of lines stay."""
 
+_MAY_HARM = re.compile(rb"\\(?:[bfr]|u(?:00[01789]|20[26]|[dD][89a-fA-F]))|\x7f")
+"""What stands in a line of ASCII whose JSON has such a character: its escape, or itself, where JSON lets it stand."""
+
 
 def harmless(text: str) -> str:
     """A text of the implementation's, such as a message, as it can be shown and written anywhere."""
+    if text.isprintable():  # nearly every text, and none of these characters is
+        return text
     return _HARMFUL.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
 
 
@@ -107,7 +112,7 @@ class Asker:
         self._number += 1
         question = Question(self._number, self._secret, kind, values, seconds, clock)
         try:
-            self._questions.write(json.dumps(asdict(question)).encode() + b"\n")
+            self._questions.write(json.dumps(vars(question)).encode() + b"\n")
             self._questions.flush()
         except OSError:  # BrokenPipeError, which Windows has other names for, too
             raise EOFError from None
@@ -139,7 +144,9 @@ class Asker:
 
     def _values(self, line: bytes) -> dict[str, Any]:
         try:
-            answer = _harmless(json.loads(line.decode()))
+            answer = json.loads(line.decode())
+            if not line.isascii() or _MAY_HARM.search(line):
+                answer = _harmless(answer)
         except (ValueError, RecursionError) as error:  # UnicodeDecodeError and JSONDecodeError are ValueErrors
             raise Unfit("is not JSON") from error
         if not isinstance(answer, dict):

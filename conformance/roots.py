@@ -62,7 +62,9 @@ def _one_root_a_diagnosis(folded: Mapping[str, Result], catalogue: Catalogue) ->
     return {
         slug: replace(result, verdict=Verdict.BLOCKED, root=root_of[slug])
         if slug in root_of
-        else replace(result, root=root_of.get(result.root, result.root))
+        else replace(result, root=root_of[result.root])
+        if result.root in root_of
+        else result
         for slug, result in folded.items()
     }
 

@@ -28,7 +28,7 @@ from conformance.adapters import SpecificationError, parse
 from conformance.adapters.specification import imports_torch
 from conformance.adapters.stated import Stated
 from conformance.dialogue import Asker, Refused, Unfit, harmless
-from conformance.verdict import JUDGED, Result, Verdict
+from conformance.verdict import ABSENT, HELD, JUDGED, Result, Verdict
 
 Value = TypeVar("Value")
 
@@ -190,16 +190,16 @@ def judgement(answer: dict[str, Any], claim: str) -> Result:
 
 
 def judgements(answer: dict[str, Any], claims: Sequence[str]) -> list[Result]:
-    """The results that answer the question of several claims: of the first ones, the last of them alone about what is
-    provided. Raises ValueError, with a sentence, when they are none."""
+    """The results that answer the question of several claims: of the first ones, of which the last alone may be of a
+    claim that does not hold. Raises ValueError, with a sentence, when they are none."""
     answers = answer.get("results")
     if set(answer) != {"results"} or not isinstance(answers, list) or not 0 < len(answers) <= len(claims):
         raise ValueError(f"it must hold 1 to {len(claims)} results, and nothing else")
     if not all(isinstance(one, dict) for one in answers):
         raise ValueError("a result must be an object")
     found = [judgement(one, claim) for one, claim in zip(answers, claims, strict=False)]
-    if any(one.verdict is not Verdict.NOT_PROVIDED for one in found[:-1]):
-        raise ValueError("results follow one about what is provided")
+    if any(one.verdict not in HELD | ABSENT for one in found[:-1]):
+        raise ValueError("results follow one of a claim that does not hold")
     return found
 
 

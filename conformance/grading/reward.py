@@ -11,6 +11,7 @@ from conformance.grading.cheats import suspicions
 from conformance.grading.rubric import Rubric, Score
 from conformance.grading.run import Options, in_order
 from conformance.grading.work import graded
+from conformance.verdict import Result
 
 
 def reward(source: str, name: str = "", rubric: Rubric | None = None, options: Options | None = None) -> Score:
@@ -27,7 +28,11 @@ def reward(source: str, name: str = "", rubric: Rubric | None = None, options: O
     archive = of_source(source, name)
     task = {**asdict(options), "claims": _claims(options), "archive": archive, "forbidden": rubric.forbidden}
     outcome = graded(task)
-    rows = [{**result, "part": part["name"]} for part in outcome["parts"] for result in part["results"]]
+    rows = [
+        {**Result.from_json(result).to_json(), "part": part["name"]}
+        for part in outcome["parts"]
+        for result in part["results"]
+    ]
     refused = outcome["refused"] or "; ".join(part["refused"] for part in outcome["parts"] if part["refused"])
     return rubric.score(rows, refused, suspicions(archive))
 

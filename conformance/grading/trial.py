@@ -90,7 +90,7 @@ def _parts(task: Mapping[str, Any], clock: _Clock) -> dict[str, str]:
 def _part(task: Mapping[str, Any], name: str, impl: str, clock: _Clock) -> dict[str, Any]:
     results, kind, refused = _results(task, impl, clock)
     folded = fold(results, load())
-    return {"name": name, "kind": kind, "refused": refused, "results": [one.to_json() for one in folded.values()]}
+    return {"name": name, "kind": kind, "refused": refused, "results": [one.brief() for one in folded.values()]}
 
 
 def _results(task: Mapping[str, Any], impl: str, clock: _Clock) -> tuple[dict[str, Result], str, str]:
@@ -145,7 +145,7 @@ def _asked(
         message = f"not run: the submission used more than {clock.seconds:g} s"
         return [Result(claims[0], Verdict.ERROR, message=message)]
     broken = {slug for slug, result in known.items() if result.verdict in BROKEN}
-    explained = [claim for claim in claims if not broken.isdisjoint(load().ancestors(claim))]
+    explained = [claim for claim in claims if not broken.isdisjoint(load().ancestors(claim))] if broken else []
     values = {"claims": claims, "explained": explained, "budget": task["budget"], "seed": task["seed"]}
     try:
         results = child.ask("claims", values, lambda answer: judgements(answer, claims), clock.step)
@@ -153,7 +153,8 @@ def _asked(
         if len(claims) > 1:
             return _asked(task, child, claims[:1], clock, known)
         results = [Result(claims[0], Verdict.ERROR, message=str(refusal))]
-    return [replace(judged(result, load().claims[result.claim]), graph=()) for result in results]
+    found = [judged(result, load().claims[result.claim]) for result in results]
+    return [replace(result, graph=()) if result.graph else result for result in found]
 
 
 @contextmanager

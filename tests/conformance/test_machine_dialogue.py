@@ -62,6 +62,20 @@ def test_an_answer_that_fits_is_read():
     assert [process.ask().verdict for _ in range(3)] == [Verdict.PASS] * 3
 
 
+@pytest.mark.parametrize("told", ["\\u001b[2J", "\\b", "\\u007f", "\x7f", "\\u009B", "\\u202E", "\\uD83D", "\u202e"])
+def test_what_would_steer_a_terminal_is_shown_as_it_is_written(told):
+    def respond(question):
+        return line(question, {**PASS, "message": "@"}).replace(b"@", told.encode())
+
+    (message,) = [Scripted(respond).ask().message]
+    assert message.isascii()
+    assert message.isprintable()
+    assert message.startswith("\\")
+    assert Scripted(lambda question: line(question, {**PASS, "message": "a\tb \u00e9 \u221a\n"})).ask().message == (
+        "a\tb \u00e9 \u221a\n"
+    )
+
+
 def test_a_refusal_is_a_sentence():
     process = Scripted(lambda question: without({**question}, "values")[:-2] + b', "refused": "no such thing"}\n')
     with pytest.raises(Refused, match=r"^no such thing$"):

@@ -12,6 +12,7 @@ import time
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import permutations, product
 from typing import Any
 
@@ -23,6 +24,7 @@ from conformance.adapters.stated import Shape
 from conformance.adapters.whole.shapes import number_shapes, said_sizes, shapes_told, table_lengths
 from conformance.adapters.whole.told import Told
 from conformance.places import innermost_line
+from conformance.protocol import Array
 
 MAX_SECONDS = 12.0
 """Processor time after which a search is given up."""
@@ -79,8 +81,13 @@ def beside(shape: Shape) -> Tensor:
 def numbers(name: str, sizes: Sequence[int]) -> Tensor:
     """Noise in float64 that depends on a name, the same for every sample and the same in its beginning for every
     length."""
-    noise = np.random.default_rng(zlib.crc32(name.encode())).standard_normal(tuple(sizes[1:]))
-    return torch.tensor(noise, dtype=torch.float64).expand(*sizes)
+    return torch.tensor(_noise(name, tuple(sizes[1:])), dtype=torch.float64).expand(*sizes)
+
+
+@lru_cache(maxsize=32)
+def _noise(name: str, sizes: tuple[int, ...]) -> Array:
+    """What a search asks for hundreds of times."""
+    return np.random.default_rng(zlib.crc32(name.encode())).standard_normal(sizes)
 
 
 @dataclass(frozen=True)

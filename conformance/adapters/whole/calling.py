@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any
 
 import torch
@@ -321,14 +322,19 @@ def _reaches(module: nn.Module, calling: Calling, data: dict[str, Tensor], meani
 
 def first_data(calling: Calling, length: int) -> dict[str, Tensor]:
     """The first data that a model is given: small ids, all different from 0 where they can be, or noise."""
-    generator = torch.Generator().manual_seed(3)
     data: dict[str, Tensor] = {}
     for one in calling.inputs:
         if one.meaning == "x":
-            shape = [length if size is None else size for size in one.shape]
-            data["x"] = torch.randn(B, *shape, generator=generator, dtype=torch.get_default_dtype())
+            shape = tuple(length if size is None else size for size in one.shape)
+            data["x"] = _noise((B, *shape), torch.get_default_dtype()).clone()
         else:
             steps = TS if one.meaning == "src" and length == T else length
             kinds = 2 if one.meaning == "tgt" else 3  # so that each input is told by its tokens
             data[one.meaning] = torch.arange(B * steps).reshape(B, steps) % kinds + FIRST
     return data
+
+
+@lru_cache(maxsize=32)
+def _noise(sizes: tuple[int, ...], dtype: torch.dtype) -> Tensor:
+    """The same noise whenever it is asked for: a model is run hundreds of times on it."""
+    return torch.randn(sizes, generator=torch.Generator().manual_seed(3), dtype=dtype)

@@ -12,7 +12,7 @@ import re
 import sys
 import textwrap
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 from operator import itemgetter
 from typing import Any
@@ -105,8 +105,12 @@ def by_convention(
         yield Mask(parameter, make, how, False, is_square, encoding, axes, keys, per_row)
 
 
+NONE = "None"
+"""How a mask is filled that is not there."""
+
+
 def none(parameter: str) -> Mask:
-    return Mask(parameter, lambda inputs: None, "None", padding=False)
+    return Mask(parameter, lambda inputs: None, NONE, padding=False)
 
 
 # --- the user's own functions ---------------------------------------------------------------------
@@ -212,6 +216,31 @@ def _handed_over(module: nn.Module, parameters: Sequence[str]) -> dict[str, str]
     text = text_of(type(module).forward)
     found = {one: re.search(rf"\b({_OF_TORCH})\s*=\s*{re.escape(one)}\s*[,)]", text) for one in parameters}
     return {one: match[1] for one, match in found.items() if match}
+
+
+# --- masks that are not read ----------------------------------------------------------------------
+
+
+class Unread(Tensor):
+    """A mask that nothing may ask: whoever does is refused, and `asked` tells. So it shows whether a run came to its
+    masks before it failed; where it did not, it fails alike with every other mask."""
+
+    asked = False
+
+    @classmethod
+    def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        cls.asked = True
+        raise TypeError("the mask is read")
+
+
+def unread(mask: Mask) -> Mask:
+    """The mask as one that nothing may ask."""
+
+    def make(inputs: Inputs) -> Any:
+        made = mask.make(inputs)
+        return made.as_subclass(Unread) if isinstance(made, Tensor) else made
+
+    return replace(mask, make=make)
 
 
 # --- choices --------------------------------------------------------------------------------------

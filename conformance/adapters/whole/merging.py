@@ -53,8 +53,9 @@ class MergeProbes(PlaceProbes):
 def _methods(part: nn.Module, names: re.Pattern[str]) -> Iterator[Callable[[], object]]:
     """The methods of a part that are called so and need no argument."""
     for name, function in inspect.getmembers(type(part), inspect.isfunction):
-        needed = [p for p in list(inspect.signature(function).parameters.values())[1:] if p.default is p.empty]
-        if names.fullmatch(name) and not needed and not function.__module__.startswith("torch."):
+        if not names.fullmatch(name) or function.__module__.startswith("torch."):
+            continue
+        if all(p.default is not p.empty for p in list(inspect.signature(function).parameters.values())[1:]):
             yield getattr(part, name)
 
 

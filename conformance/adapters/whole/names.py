@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 
-MEANINGS: dict[str, str] = {
+_WORDS: dict[str, str] = {
     "types": r"token_?types?(_ids?)?|segments?(_(ids?|info|labels?|tokens?))?|seg(_ids?)?|type_ids?|sent(ence)?_ids?",
     "positions": r"position(s|_ids?)?|pos(_ids?|itions?)?|input_pos(itions?)?|cache_positions?",
     "offset": (
@@ -35,6 +35,7 @@ MEANINGS: dict[str, str] = {
         r"input(s|_ids)?|sequence|x|words)|prev_output_tokens|x_dec|inputs?_dec(oder)?|summary|y|y_in|outputs?_so_far"
     ),
 }
+MEANINGS = {meaning: re.compile(words) for meaning, words in _WORDS.items()}
 """Meaning -> the names that it goes by; the whole name, in lower case, must match. The first meaning that fits wins."""
 
 PREFIX = re.compile(r"(prefix|prompt|context|instruction)_?(len(gth)?s?|size|lens|n_tokens)")
@@ -62,12 +63,12 @@ def meaning_of(name: str) -> str:
     """The meaning that the name of a forward parameter proposes: a key of MEANINGS, "mask", "flag", or "" for none."""
     lower = name.lower().strip("_")
     for meaning in ("labels", "chosen"):  # masked_lm_labels and masked_positions are no masks
-        if re.fullmatch(MEANINGS[meaning], lower):
+        if MEANINGS[meaning].fullmatch(lower):
             return meaning
     if "mask" in lower or lower.endswith(("attn_bias", "attention_bias", "attn_bias")):
         return "mask"
     for meaning, names in MEANINGS.items():
-        if re.fullmatch(names, lower):
+        if names.fullmatch(lower):
             return meaning
     return "flag" if FLAGS.fullmatch(lower) else ""
 

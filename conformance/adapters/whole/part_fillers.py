@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from conformance.adapters.inference.masks import ENCODINGS
 from conformance.adapters.whole import names
-from conformance.adapters.whole.masking import Mask
+from conformance.adapters.whole.masking import NONE, Mask
 from conformance.adapters.whole.sizes import meaning
 
 Maker = Callable[[Mapping[str, Tensor]], Any]
@@ -80,7 +80,7 @@ def masks_hiding_nothing(parameters: list[str]) -> Iterator[tuple[Mask, ...]]:
     if not parameters:
         yield ()
         return
-    yield tuple(Mask(name, lambda inputs: None, "None", padding=False) for name in parameters)
+    yield tuple(Mask(name, lambda inputs: None, NONE, padding=False) for name in parameters)
     for axes in ("bqk", "b11k", "qk", "b1qk", "bk"):
         yield opened(tuple(Mask(name, lambda inputs: None, axes) for name in parameters), next(iter(ENCODINGS)), axes)
 

@@ -6,10 +6,11 @@ input. That tells the inputs, their vocabularies, the axis of the batch, and the
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -30,6 +31,7 @@ from conformance.adapters.whole.calling import (
 )
 from conformance.adapters.whole.fillers import Beside, Times, constants
 from conformance.adapters.whole.layouts import FEWER
+from conformance.adapters.whole.masking import NONE, Unread, unread
 from conformance.adapters.whole.names import MAY_BE_LABELS
 from conformance.adapters.whole.proposing import FRAMES, Proposals
 from conformance.adapters.whole.shapes import table_lengths
@@ -40,6 +42,9 @@ SECONDS = 20.0
 
 _MOST_HINTS = 3
 """So many lengths that the first error speaks of are tried."""
+
+_DTYPES = re.compile("must have the same dtype|must share same datatype|one of the following scalar types")
+"""How torch refuses a dtype: integers for a map, numbers for a table."""
 
 
 def calling_of(module: nn.Module, given: Sequence[Shape] = (), options: Mapping[str, Any] | None = None) -> Calling:
@@ -172,8 +177,14 @@ class _Finder:
         masks are given, too."""
         leaking: Calling | None = None
         for sides in self.proposals.sides():
+            before: _Failed | None = None
             for calling in self.proposals.callings(sides, all_masks):
+                if before is not None and self.fails_alike(calling, before):
+                    continue
+                start = len(self.failures)
                 found = self.attempt(calling)
+                if before is None or not before.differs_in_masks(calling):
+                    before = _Failed(calling, self.failures[start:]) if found is None else None
                 is_odd = found is not None and found.layout == "(B, ...)"  # a mask with too many axes gives it more
                 if found is not None and (not found.masks or (hides(self.module, found) and not is_odd)):
                     return found
@@ -183,6 +194,22 @@ class _Finder:
             if leaking is not None:
                 return leaking
         return None
+
+    def fails_alike(self, calling: Calling, before: _Failed) -> bool:
+        """Whether a calling fails as the one before it, from which it differs in its masks only: that one came to its
+        end before it read them. The first such calling shows that, with masks that nothing may ask."""
+        if not before.differs_in_masks(calling) or before.reads_masks:
+            return False
+        if before.reads_masks is None:
+            start, Unread.asked = len(self.failures), False
+            found = self.attempt(replace(calling, masks=tuple(map(unread, calling.masks))))
+            again = self.failures[start:]
+            del self.failures[start:]
+            before.reads_masks = Unread.asked or found is not None or again != before.failures
+            if before.reads_masks:
+                return False
+        self.failures += before.failures
+        return True
 
     def attempt(self, calling: Calling) -> Calling | None:
         """The calling completed by running it, with the first length that works; None when it does not run."""
@@ -262,9 +289,23 @@ class _Finder:
         )
 
 
+@dataclass
+class _Failed:
+    """A calling that failed, and how. reads_masks: whether it comes to its masks; None where nobody has looked yet."""
+
+    calling: Calling
+    failures: list[Ran]
+    reads_masks: bool | None = None
+
+    def differs_in_masks(self, other: Calling) -> bool:
+        """Whether another calling has other masks, all of which are there, and all else alike."""
+        there = all(mask.how != NONE for one in (self.calling, other) for mask in one.masks)
+        return there and bool(other.masks) and replace(self.calling, masks=()) == replace(other, masks=())
+
+
 def _without_none(calling: Calling) -> Calling:
     """The calling with required masks that may be None among the optional ones: what they mark is found out later."""
-    open_ = [mask.parameter for mask in calling.masks if mask.how == "None"]
+    open_ = [mask.parameter for mask in calling.masks if mask.how == NONE]
     return replace(
         calling,
         masks=tuple(mask for mask in calling.masks if mask.parameter not in open_),
@@ -283,5 +324,8 @@ def _each_once(growing: list[int]) -> Iterator[int]:
 
 
 def _about_sizes(error: BaseException) -> bool:
-    """Whether an attempt with another length may fare better: not when it cannot take such arguments at all."""
-    return not isinstance(error, (TypeError, AttributeError, NotImplementedError, KeyError))
+    """Whether an attempt with another length may fare better: not when it cannot take such arguments at all, nor when
+    an operation refuses their dtype."""
+    return not isinstance(error, (TypeError, AttributeError, NotImplementedError, KeyError)) and (
+        _DTYPES.search(str(error)) is None
+    )

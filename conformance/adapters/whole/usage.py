@@ -194,6 +194,8 @@ def _imported(paths: Iterable[Path]) -> dict[Path, ModuleType]:
     """Of these files those that are imported modules. Only files of these names are looked up: a process with torch has
     thousands of modules."""
     names = {path.name for path in paths}
+    if not names:
+        return {}
     files = [(str(getattr(module, "__file__", None) or ""), module) for module in list(sys.modules.values())]
     return {Path(file).resolve(): module for file, module in files if os.path.basename(file) in names}
 

@@ -9,7 +9,9 @@ import pytest
 from conformance.catalogue import load
 from conformance.grading import trial
 from conformance.grading.run import Options, in_order
+from conformance.host import Host
 from conformance.supervisor import Died, judgements
+from conformance.verdict import Result, Verdict
 
 pytest.importorskip("torch")
 
@@ -32,7 +34,7 @@ def test_an_answer_to_several_claims_has_results_of_the_first_ones():
         {"results": []},
         {"results": [absent, kept, kept]},
         {"results": [kept]},
-        {"results": [{**kept, "claim": "a"}, kept]},
+        {"results": [{**kept, "claim": "a", "verdict": "FAIL"}, kept]},
         {"results": ["a"]},
         {"results": [absent], "more": 1},
         {},
@@ -72,7 +74,7 @@ def asked(monkeypatch):
         monkeypatch.setattr(trial.os, "chdir", lambda _: None)
         task = {"impl": "reference", "folder": "", "claims": claims, "budget": "quick", "seed": 0, "seconds": 30.0}
         results = trial.outcome({**task, "until_broken": False})["parts"][0]["results"]
-        verdicts = {one["claim"]: (one["verdict"], one["message"]) for one in results}
+        verdicts = {one["claim"]: (one["verdict"], one.get("message", "")) for one in results}
         return [verdicts[claim] for claim in claims], [[claims.index(one) for one in asked] for asked in child.asked]
 
     return run
@@ -82,6 +84,21 @@ def test_claims_about_what_is_not_there_are_one_question(asked):
     verdicts, questions = asked(provided=(3, 5))
     assert questions == [list(range(12)), list(range(4, 12)), list(range(6, 12))]
     assert [at for at, (verdict, _) in enumerate(verdicts) if verdict == "PASS"] == [3, 5]
+
+
+def test_a_host_goes_on_until_a_claim_does_not_hold_or_time_is_over(monkeypatch):
+    verdicts = {"a": "PASS", "b": "NOT PROVIDED", "c": "NOTE", "d": "FAIL", "e": "PASS"}
+    monkeypatch.setattr(Host, "claim", lambda self, claim, *_: {"claim": claim, "verdict": verdicts[claim]})
+    results = Host().claims(list("abcde"), [], "quick", 0)["results"]
+    assert [one["claim"] for one in results] == list("abcd")
+    monkeypatch.setattr("conformance.host.AT_A_TIME", -1.0)
+    assert len(Host().claims(list("abcde"), [], "quick", 0)["results"]) == 1
+
+
+def test_a_result_travels_without_what_is_empty():
+    result = Result("a", Verdict.NOT_PROVIDED, message="it has no heads", roles=["attention"], examples=1)
+    assert set(result.brief()) == {"claim", "verdict", "message", "roles", "examples"}
+    assert Result.from_json(result.brief()) == result
 
 
 def test_of_several_claims_the_one_that_ended_the_process_is_blamed(asked):

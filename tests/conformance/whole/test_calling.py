@@ -155,6 +155,32 @@ def test_a_run_that_only_the_fast_path_stands_is_not_an_error(whole):
         found.inside()
 
 
+def test_what_fails_before_it_reads_its_mask_is_not_run_with_every_mask(made):
+    from conformance.adapters.inference.facts import Unresolved
+    from conformance.adapters.whole.searching import calling_of
+
+    text = """
+        class Wrong(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.linear, self.runs, self.reads = nn.Linear(8, 8), 0, False
+            def forward(self, x, mask):
+                self.runs += 1
+                hidden = mask.bool() if self.reads else mask
+                return self.linear(x).view(5, 5), hidden
+    """
+    runs, refusals = [], []
+    for reads in (True, False):
+        wrong = made("Wrong", dedent(text)).fresh().eval()
+        wrong.reads = reads
+        with pytest.raises(Unresolved, match=r"shape '\[5, 5\]'") as caught:
+            calling_of(wrong)
+        runs.append(wrong.runs)
+        refusals.append(str(caught.value))
+    assert runs[1] < runs[0] / 4, runs
+    assert refusals[0] == refusals[1]
+
+
 def test_a_mask_whose_default_breaks_is_given(whole):
     text = """
         class Net(nn.Module):
