@@ -59,7 +59,12 @@ RULES = (
         way="later",
     ),
     Rule("generate-with-top-p-keeps-the-token-that-crosses-p", r"[^-]>|<", "crosses p is dropped", way="later"),
-    Rule("model-optimizer-treats-norms-apart", r"[\"']weight_decay[\"']\s*:|weight_decay=.*\[|\bwd\b", way="later"),
+    Rule(
+        "model-optimizer-treats-norms-apart",
+        r"[\"']weight_decay[\"']\s*:|weight_decay=.*\[|\bwd\b",
+        at=r"weight_decay|\bdef ",
+        way="later",
+    ),
     Rule("masked-words-are-what-is-taught", r"bernoulli|\brand\(|rand_like|uniform|random", "special", way="later"),
     Rule("dropped-branches-keep-the-mean", way="return"),
     Rule("decoder-inputs-are-the-labels-one-place-later", r"\[[^\]]*:[^\]]*\]\s*=[^=]|roll\(|cat\(|\bpad\("),

@@ -244,8 +244,8 @@ class Statement:
 
 @cache
 def unread(file: str) -> tuple[int, ...]:
-    """The lines of a file that bind a name that nobody reads; of a parameter that nobody
-    reads, the line that reads a parameter of nearly the same name once more."""
+    """The lines of a file that bind a name that nobody reads; of a parameter or a part that
+    nobody reads, the line that reads another of nearly the same name, or made alike, once more."""
     source, found = _file(file), set[int]()
     for function in (one for group in source.functions.values() for one in group):
         inside = list(ast.walk(function))
@@ -260,7 +260,32 @@ def unread(file: str) -> tuple[int, ...]:
             for twin in get_close_matches(name, [one for one in names if one != name], 1, _ALIKE):
                 lines = sorted(node.lineno for node in loads if node.id == twin)
                 found.update(lines[-1:] if len(lines) > 1 else [])
+    for node in ast.walk(source.tree):
+        if isinstance(node, ast.ClassDef):
+            found.update(_read_for_another(node))
     return tuple(sorted(found))
+
+
+def _read_for_another(cls: ast.ClassDef) -> Iterator[int]:
+    """Of each part that a class makes by a call and never reads, the last line that reads the only one of its parts
+    made by the same call that is read more than once."""
+    parts: dict[str, str] = {}
+    reads: dict[str, list[int]] = {}
+    for node in ast.walk(cls):
+        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call) and _own(node.targets[0]):
+            parts[_own(node.targets[0])] = ast.unparse(node.value)
+        elif isinstance(getattr(node, "ctx", None), ast.Load) and _own(node):
+            reads.setdefault(_own(node), []).append(node.lineno)  # type: ignore[attr-defined]
+    for name, made in parts.items():
+        twice = [other for other, how in parts.items() if how == made and len(reads.get(other, ())) > 1]
+        if name not in reads and len(twice) == 1:
+            yield max(reads[twice[0]])
+
+
+def _own(node: ast.AST) -> str:
+    """The name of an attribute of self; "" for anything else."""
+    is_own = isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "self"
+    return node.attr if is_own else ""  # type: ignore[attr-defined]
 
 
 def _read_by(statement: ast.stmt) -> list[ast.AST]:

@@ -427,7 +427,7 @@ def _endings(subject: Any, writer: Any) -> Iterator[Evidence]:
     token = int(words[0, 1])
     words[1] = np.where(words[1] == token, words[0, 0], words[1])
     words[1, 3] = token
-    place = writer.line_of(r"(?i)(eos|end|stop)\w*\b.*(==|!=)|(==|!=).*(eos|end|stop)|done|finished|alive")
+    place = writer.line_of(r"(?i)(eos|end|stop)\w*\b.*(==|!=)|(==|!=).*(eos|end|stop)", r"done|finished|alive")
     data = prompt(subject, writer.rows, 80)
     alone = {name: value[:1] for name, value in data.items()}
     got = writer.ended_by(subject, alone, words[:1], token).new[0]

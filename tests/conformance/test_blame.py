@@ -119,6 +119,22 @@ def test_what_nobody_reads_and_what_is_read_in_its_place(model):
     assert unread(str(model)) == tuple(map(line_of, ("real = mask", "unused = lost", "return q_bias")))
 
 
+def test_a_part_that_is_read_in_the_place_of_one_that_was_made_alike(tmp_path):
+    file = tmp_path / "block.py"
+    lines = [
+        "class Block:",
+        "    def __init__(self, d):",
+        "        self.norm1 = Norm(d)",
+        "        self.norm2 = Norm(d)",
+    ]
+    lines += ["        self.map = Map(d)", "    def forward(self, x):", "        x = x + self.map(self.norm1(x))"]
+    file.write_text("\n".join([*lines, "        return x + self.map(self.norm1(x))", ""]))
+    assert unread(str(file)) == (8,)
+    other = tmp_path / "other_block.py"
+    other.write_text("\n".join([*lines, "        return x + self.map(self.norm2(x))", ""]))
+    assert unread(str(other)) == ()
+
+
 @pytest.mark.parametrize("text", ["", "def broken(:\n", "# nothing\n"])
 def test_what_cannot_be_read_leads_nowhere(tmp_path, text):
     file = tmp_path / "other.py"

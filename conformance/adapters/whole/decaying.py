@@ -7,6 +7,9 @@ from dataclasses import dataclass
 from conformance.adapters.whole.optimizers_made import DECAY, MadeOptimizer, MadeOptimizerProbes
 from conformance.protocol import NotProvided
 
+_VECTORS_DECAY = r"\bdecay\w*\s*=.*dim.*(<\s*2|<=\s*1|==\s*1)\b"
+"""A line that lets parameters of fewer than two axes decay."""
+
 
 @dataclass(frozen=True)
 class Decays:
@@ -25,7 +28,8 @@ class DecayProbes(MadeOptimizerProbes):
         for made in self.made_optimizers():
             found = _by_kind(made)
             if found[True] and found[False]:
-                return Decays(max(found[True]), max(found[False]), made.line_of(r"weight_decay\W+", r"def "))
+                place = made.line_of(_VECTORS_DECAY, r"weight_decay\W+", r"def ")
+                return Decays(max(found[True]), max(found[False]), place)
         raise NotProvided("its optimizer does not keep norms and biases apart")
 
 

@@ -148,5 +148,16 @@ def test_a_function_beside_a_model_may_sort_its_norms(made):
     assert result(made, wrong, APART).verdict.name == "FAIL"
 
 
+def test_the_line_that_lets_vectors_decay_is_named(made):
+    text = """
+def make_optimizer(model, lr=1e-3, weight_decay=0.1):
+    decay = [p for p in model.parameters() if p.dim() < 2]
+    no_decay = [p for p in model.parameters() if p.dim() >= 2]
+    groups = [{"params": decay, "weight_decay": weight_decay}, {"params": no_decay, "weight_decay": 0.0}]
+    return torch.optim.AdamW(groups, lr=lr)
+"""
+    assert result(made, text, APART).place.endswith("if p.dim() < 2]")
+
+
 def test_a_function_that_asks_for_something_unknown_is_not_provided(made):
     assert result(made, "def make_optimizer(model, ledger): return ledger(model)", HOLDS).verdict.name == "NOT_PROVIDED"
