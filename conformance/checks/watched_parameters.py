@@ -127,8 +127,9 @@ def is_in_an_optimizer(impl: Any, draw: Draw) -> Evidence:
 
 @check("run-nothing-that-is-learned-through-is-left-out", roles=RUN)
 def nothing_left_out(impl: Any, draw: Draw) -> Evidence:
-    """What gets gradients and begins at random is in an optimizer. Who trains a head on a large part that rests may
-    mean it so; not who trains most of a model and leaves the rest at random."""
+    """What gets gradients and begins at random is in an optimizer, and all that gets them where other parts are frozen.
+    Who trains a head on a large part that rests may mean it so; not who trains most of a model and leaves the rest at
+    random, and not who freezes what shall rest."""
     run = run_of(impl)
     step = steps_of(run)[-1]
     held = {n for one in steps_of(run) for n in run.optimizers[one.optimizer].parameters}
@@ -137,7 +138,9 @@ def nothing_left_out(impl: Any, draw: Draw) -> Evidence:
     if not trained:
         raise NotProvided("no parameter of a module was seen that an optimizer steps")
     sizes = [sum(run.parameters[n].size for n in numbers) for numbers in (forgotten, trained)]
-    if not forgotten or sizes[0] > sizes[1]:
+    partly_frozen = {run.parameters[n].module for n in run.frozen}
+    freezes = any(run.parameters[n].module in partly_frozen for n in forgotten)
+    if not forgotten or (sizes[0] > sizes[1] and not freezes):
         return kept("what is learned through is in an optimizer", len(trained))
     return broken(
         step,
@@ -145,7 +148,7 @@ def nothing_left_out(impl: Any, draw: Draw) -> Evidence:
         "none",
         f"{len(forgotten)}: {run.named(forgotten)}",
         at=lambda lines: lines.left_out(run, step),
-        diagnosis=f"{run.named(forgotten)} get gradients, are in no optimizer, and stay as they began: at random.",
+        diagnosis=f"{run.named(forgotten)} get gradients, are in no optimizer, and stay as they began.",
         mend="make the optimizer from all parameters that learn, when the model is final; freeze what shall rest",
     )
 

@@ -30,7 +30,7 @@ def attended(run: Run, call: Call, tails: Any) -> bool:
     if any(isinstance(part, _NEIGHBOURS) for part in parts):
         return False
     texts = [ast.unparse(owner) for _, owner in classes(run)]
-    if not any(isinstance(part, _ATTENTION) for part in parts) and not any(map(_WEIGHED.search, texts)):
+    if not any(map(_attends, parts)) and not any(map(_WEIGHED.search, texts)):
         return False
     says = any(map(_SAYS.search, texts))
     looked_up = [(table, ids) for table, ids in _asked(call) if ids.dim() == 2 and ids.shape[1] >= 3]
@@ -50,8 +50,9 @@ def attended(run: Run, call: Call, tails: Any) -> bool:
             table.weight[value] = kept
         real = {tuple(ids.shape): ~tail}
         for _, other in looked_up:
-            shape = tuple(other.shape)  # a source may be as long as its target
-            real[shape] = real.get(shape, torch.ones_like(other, dtype=torch.bool)) & (other != value)
+            shape = tuple(other.shape)
+            for padded in (places for places in tails(other) if bool((other[places] == value).all())):
+                real[shape] = real.get(shape, ~padded) & ~padded  # a source may be as long as its target
         pairs = zip(before, after, strict=True)
         moved = [_moved(*pair, real, value, table.num_embeddings) for pair in pairs]
         if moved:
@@ -60,6 +61,11 @@ def attended(run: Run, call: Call, tails: Any) -> bool:
             run.add(Probe(what="padding", error=max(moved), place=place, unmasked=lines))
             return True
     return False
+
+
+def _attends(part: nn.Module) -> bool:
+    """Whether a part is an attention of torch's, or one of another library by its name."""
+    return isinstance(part, _ATTENTION) or "attention" in type(part).__name__.lower()
 
 
 def _asked(call: Call) -> list[tuple[nn.Embedding, Tensor]]:

@@ -59,7 +59,7 @@ class Calls:
         for path, part in parts:
             for name, parameter in part.named_parameters(recurse=False):
                 one = watcher.parameter(parameter, f"{path}.{name}".lstrip("."), type(part).__name__)
-                watcher.run.parameters[one].in_model = True
+                watcher.run.parameters[one].in_model, watcher.run.parameters[one].module = True, number
 
     def begun(self, module: Any, gradients: bool, **more: Any) -> None:
         """Record a call of an outermost module. more: the fields of the record that the library knows."""

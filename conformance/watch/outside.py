@@ -38,14 +38,15 @@ class Outside:
     def look(self, optimizer: Optimizer) -> None:
         """Before a step: which parameters of modules have a gradient that it does not use."""
         mine = {id(parameter) for parameter in parameters_of(optimizer)}
+        known = self.watcher.run.parameters
+        partly_frozen = {known[n].module for n, one in self.watcher.parameters.items() if not one.requires_grad}
         for number, parameter in self.watcher.parameters.items():
             if number in self.found or id(parameter) in mine or not isinstance(parameter, nn.Parameter):
                 continue
-            if parameter in self.loaded:
-                continue
-            known = self.watcher.run.parameters[number]
-            is_learned_through = known.in_model and known.used and parameter.grad is not None and parameter.grad.any()
-            if is_learned_through and self.room >= parameter.numel():
+            if parameter in self.loaded and known[number].module not in partly_frozen:
+                continue  # who freezes what shall rest wants the rest to learn
+            runs = known[number].in_model and known[number].used
+            if runs and parameter.grad is not None and parameter.grad.any() and self.room >= parameter.numel():
                 self.room -= parameter.numel()
                 self.found[number] = parameter.detach().clone()
 

@@ -128,11 +128,11 @@ def _tails(ids: Tensor) -> Iterator[Tensor]:
     """The places at the ends of rows, or at their beginnings, that repeat one id which stands nowhere else."""
     for flip in (False, True):
         turned = ids.flip(1) if flip else ids
-        value = turned[:, -1].mode().values
-        tail = (turned == value).flip(1).cumprod(1).flip(1).bool()
-        lengths = tail.sum(1)
-        if bool(lengths.any()) and int(lengths.max()) < ids.shape[1] and not bool(((turned == value) & ~tail).any()):
-            yield tail.flip(1) if flip else tail
+        values, counts = turned[:, -1].unique(return_counts=True)
+        for value in values[counts.argsort(descending=True)]:
+            tail = (turned == value).flip(1).cumprod(1).flip(1).bool()
+            if int(tail.sum(1).max()) < ids.shape[1] and not bool(((turned == value) & ~tail).any()):
+                yield tail.flip(1) if flip else tail
 
 
 def _is_mask(mask: Tensor, tail: Tensor) -> bool:

@@ -18,8 +18,9 @@ class Parameter:
     """One parameter.
 
     name: in the module that it was first seen in. layer: the class of its part. used: whether its part ran. in_model:
-    whether it is of an outermost module that ran. is_matrix: whether it has two axes or more. shares: the numbers of
-    others that lie in the same memory; equals: that had equal values before the first step and lie elsewhere.
+    whether it is of an outermost module that ran, and module: the number of the last such one. is_matrix: whether it
+    has two axes or more. shares: the numbers of others that lie in the same memory; equals: that had equal values
+    before the first step and lie elsewhere.
     """
 
     name: str
@@ -29,6 +30,7 @@ class Parameter:
     dtype: str
     used: bool = False
     in_model: bool = False
+    module: int = -1
     is_matrix: bool = True
     shares: tuple[int, ...] = ()
     equals: tuple[int, ...] = ()

@@ -64,6 +64,12 @@ DOWN, RESTS, WHOLE = "run-schedule-comes-down", "run-adapted-maps-rest", "run-ad
     ("text", "claim", "line"),
     [
         ("fit(model, sgd(model))", LEFT_OUT, None),
+        (
+            "big = nn.Sequential(nn.Linear(4, 30), nn.Linear(30, 4), head)\nbig.load_state_dict(big.state_dict())\n"
+            "big[0].requires_grad_(False)\nfit(big, sgd(head, scaled))",
+            LEFT_OUT,
+            None,
+        ),
         ("optimizer = sgd(body, head, scaled)\nmodel[1] = nn.Linear(4, 3)\nfit(model, optimizer)", LEFT_OUT, None),
         (
             "optimizer = sgd(model, scaled)\n"

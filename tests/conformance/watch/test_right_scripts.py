@@ -184,3 +184,36 @@ for step in range(4):
 
 def test_ends_that_fill_a_row_are_no_padding_where_the_table_says_what_is():
     assert "run-padding-is-hidden" not in broken(ENDS)
+
+
+PADDED = """
+import torch
+from torch import nn
+PAD, SEP = 0, 2
+class SelfAttention(nn.Module):
+    def forward(self, x, hidden):
+        scores = (x @ x.mT).masked_fill(hidden[:, None], -1e9)
+        return torch.nn.functional.normalize(scores.exp(), p=1, dim=-1) @ x
+class Reader(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.words, self.kinds = nn.Embedding(9, 8, padding_idx=PAD), nn.Embedding(2, 8)
+        self.attention, self.head = SelfAttention(), nn.Linear(8, 9)
+    def forward(self, ids, hidden):
+        return self.head(self.attention(self.words(ids) + self.kinds(torch.zeros_like(ids)), hidden))
+model = Reader()
+opt = torch.optim.Adam(model.parameters(), lr=1e-3)
+for step in range(4):
+    ids = torch.randint(3, 9, (4, 6))
+    ids[0, 3], ids[1:, 5], ids[:, 1] = SEP, SEP, SEP
+    ids[0, 4:] = PAD
+    labels = ids.roll(2, 1).masked_fill(ids == PAD, -100)
+    opt.zero_grad()
+    nn.functional.cross_entropy(model(ids, HIDDEN).transpose(1, 2), labels).backward()
+    opt.step()
+"""
+
+
+@pytest.mark.parametrize(("hidden", "wrong"), [("ids == PAD", False), ("ids < 0", True)])
+def test_padding_is_found_at_the_ends_of_few_rows_and_in_anybodys_attention(hidden, wrong):
+    assert ("run-padding-is-hidden" in broken(PADDED.replace("HIDDEN", hidden))) == wrong
