@@ -12,6 +12,8 @@ from conformance.evidence import Evidence, all_of, note, true
 from conformance.protocol import Array, NotProvided
 
 CLOSE = 1e-5
+UNSEEN = r"(?i)#.*\bpad\w*\b[^.]*\b(never|not|un)[- ]?(seen|read|attended)|#.*\b(ignor|hid)\w*\b[^.]*\bpad"
+"""Words by which a model says that its texts do not see their padding."""
 
 
 @check("lists-of-texts-are-answered-one-by-one", roles=("module",))
@@ -176,6 +178,22 @@ def same_in_a_larger_batch(impl: Any, draw: Draw) -> Evidence:
         "the batch.",
         place=str(subject.line_of(r"dim=0|, 0\)|F\.normalize\(\w+\)") or subject.place()),
         mend="normalise each vector over its features: F.normalize(z, dim=-1)",
+    )
+
+
+@check("texts-of-pairs-end-where-said", roles=("module",))
+def texts_end_where_said(impl: Any, draw: Draw) -> Evidence:
+    """Where the code says that padding behind a text is not seen, it changes no score of a pair."""
+    subject = impl.build("module", {})
+    said = subject.line_of(UNSEEN)
+    if not said:
+        raise NotProvided("its code does not say that padding of texts is not seen")
+    plain, padded = subject.padded_texts()
+    far = float(np.abs(plain - padded).max() / max(float(np.abs(plain).max()), 1e-9))
+    return true("the scores with padding behind the texts", far <= CLOSE, expected=plain[0], got=padded[0]).saying(
+        diagnosis="The code says that padding behind a text is not seen, and it changes the scores of pairs.",
+        place=said,
+        mend="read the state of the end token behind a causal mask, or hide the padding from attention",
     )
 
 

@@ -186,3 +186,24 @@ def go_on(impl: Any, draw: Draw) -> Evidence:
     if not parts:
         raise NotProvided("no method of it forecasts further than one call")
     return all_of(*parts)
+
+
+@check("forecast-quantiles-are-taught-their-levels", roles=("module",))
+def quantiles_are_taught_their_levels(impl: Any, draw: Draw) -> Evidence:
+    """The loss of quantiles teaches each forecast the level that the model says it is of, and not the rest to 1."""
+    parts = []
+    for one in impl.build("module", {}).levels():
+        said, taught = np.array(one.said), np.array(one.taught)
+        right = bool(np.abs(said - taught).max() < 1e-4)
+        if right or np.abs(1 - said - taught).max() < 1e-4:
+            parts.append(
+                true(f"the levels that {one.name} teaches", right, expected=said.tolist(), got=taught.tolist()).saying(
+                    diagnosis=f"{one.name} teaches the quantile of {said[0]:.4g} to be that of {taught[0]:.4g}: "
+                    "the sign of its error is turned round.",
+                    place=one.place,
+                    mend="error = future - forecast; torch.maximum(level * error, (level - 1) * error)",
+                )
+            )
+    if not parts:
+        raise NotProvided("its loss weighs the errors of its quantiles in another way")
+    return all_of(*parts)

@@ -153,6 +153,8 @@ def balance_is_added(impl: Any, draw: Draw) -> Evidence:
     parts = []
     for run in impl.build("model", {}).loss_runs():
         for name, slope in run.terms.items():
+            if slope == 0:
+                continue  # its factor is 0: it is switched off
             parts.append(
                 true(f"{name} is added by {run.name}", slope > 0, expected="a factor above 0", got=slope).saying(
                     diagnosis=f"The loss falls as {name} grows: training makes it as large as it can.",

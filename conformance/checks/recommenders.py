@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from typing import Any
 
 import numpy as np
@@ -21,13 +21,11 @@ WORDS, WIDER, SEEDS = 5, 2, (1, 2, 3)
 are drawn."""
 
 
-@check("recommendations-are-the-best-that-are-new", roles=("language_model",))
+@check("recommendations-are-the-best-that-are-new", roles=("model",))
 def best_that_are_new(impl: Any, draw: Draw) -> Evidence:
     """What is recommended are the items with the highest scores behind the newest item of a history; where the method
     says that items of the history are left out, all of them are."""
-    subject = impl.build("language_model", {})
-    if subject.last_only:
-        raise NotProvided("it answers for the last position only")
+    subject = impl.build("model", {})
     return all_of(*(_judged(subject, one) for one in subject.recommended(MANY)))
 
 
@@ -77,11 +75,82 @@ def _judged(subject: Any, one: Any) -> Evidence:
     raise NotProvided("by which rule it recommends is not known")
 
 
-@check("losses-of-samples-prefer-the-true-item", roles=("language_model",))
+@check("recommendations-hold-no-padding", roles=("model",))
+def hold_no_padding(impl: Any, draw: Draw) -> Evidence:
+    """Who asks for as many items as are left gets items, and no padding."""
+    subject = impl.build("model", {})
+    needs_a_token_of_padding(subject)
+    return all_of(
+        *(
+            true(f"what {one.name} recommends", not (one.items == subject.pad_id).any(), got="padding").saying(
+                diagnosis=f"{one.name} recommends padding ({subject.pad_id}), as if it were an item.",
+                place=one.chosen_at,
+                mend=f"scores[:, {subject.pad_id}] = -torch.inf",
+            )
+            for one in subject.recommended(0)
+        )
+    )
+
+
+@check("candidates-are-scored-behind-the-newest-item", roles=("model",))
+def scored_behind_the_newest(impl: Any, draw: Draw) -> Evidence:
+    """A method that scores candidates reads the state of the newest item, also where padding stands in front."""
+    subject = impl.build("model", {})
+    if not subject.counts_from_the_end() or subject.pad_id is None:
+        raise NotProvided("it does not say that padding stands in front of its histories")
+    whole = subject.example(3, WORDS, seed=96)[subject.calling.main.meaning]
+    padded = np.concatenate([np.full((3, WIDER), subject.pad_id), whole], 1)
+    candidates, parts = np.sort(whole, 1)[:, :4], []
+    for name, place, scores in subject.scorers():
+        for history in (whole, padded):
+            expected = np.take_along_axis(subject.item_scores(history)[:, -1], candidates, 1)
+            got = scores(history, candidates)
+            right = got.shape == expected.shape and np.allclose(got, expected, rtol=1e-4, atol=1e-5)
+            if history is whole and not right:
+                break  # its scores are made in another way
+            parts.append(
+                true(f"the scores of {name}", right, expected=expected[0], got=got[0]).saying(
+                    diagnosis=f"With padding in front of a history {name} scores candidates by another place than that "
+                    "of the newest item, which is the last.",
+                    place=place,
+                    mend="states[:, -1]",
+                )
+            )
+    if not parts:
+        raise NotProvided("its methods score candidates in another way than by the states of forward")
+    return all_of(*parts)
+
+
+@check("long-histories-are-cut-to-their-newest-items", roles=("model",))
+def cut_to_the_newest(impl: Any, draw: Draw) -> Evidence:
+    """Of a history that is too long a model that says what comes next reads the newest items."""
+    subject = impl.build("model", {})
+    if not subject.recommends():
+        raise NotProvided("nothing says that it recommends items")
+    got, newest, oldest = subject.cut_histories()
+    if not (same(got, newest) or same(got, oldest)):
+        raise NotProvided(
+            "what it answers for a history that is too long is neither for its newest nor its oldest items"
+        )
+    return true(
+        f"the {got.shape[1]} items that are read", same(got, newest), expected="the newest", got="the oldest"
+    ).saying(
+        diagnosis=f"Of a history that is too long the oldest {got.shape[1]} items are read: the newest ones, which "
+        "tell most about the next, are never seen.",
+        place=subject.line_of(r"\[:, *:[^\]]*len") or subject.place(),
+        mend="history[:, -max_len:]",
+    )
+
+
+def same(one: Array, other: Array) -> bool:
+    return one.shape == other.shape and np.allclose(one, other, rtol=1e-4, atol=1e-5)
+
+
+@check("losses-of-samples-prefer-the-true-item", roles=("model",))
 def prefers_the_true_item(impl: Any, draw: Draw) -> Evidence:
     """A true item with a higher score lowers the loss, and a false item with a higher score raises it."""
-    subject = impl.build("language_model", {})
-    if subject.last_only or subject.calling.outputs < 8:
+    subject = impl.build("model", {})
+    if subject.calling.main.vocab < 8:
         raise NotProvided("its scores of each place are not given, or of a few items only")
     parts = [*_of_drawn_items(subject), *_of_given_items(subject)]
     if not parts:
@@ -92,7 +161,7 @@ def prefers_the_true_item(impl: Any, draw: Draw) -> Evidence:
 def _of_drawn_items(subject: Any) -> Iterator[Evidence]:
     """Of losses that draw their false items by themselves."""
     with suppress(NotProvided):
-        found = subject.pushes()
+        found = subject.pushes() if subject.kind == "language_model" else []
         for name in dict.fromkeys(push.loss for push in found):
             mine = [push for push in found if push.loss == name]
             for is_true, (wrong, change) in ((True, ("true", "lower")), (False, ("false", "raise"))):
@@ -136,13 +205,45 @@ def _of_given_items(subject: Any) -> Iterator[Evidence]:
         yield _preferred(name, place, right, wrong, change, f"{by_true:.3g} and {by_false:.3g}")
 
 
-@check("losses-of-samples-leave-padding-out", roles=("language_model",))
+@check("losses-of-samples-leave-padding-out", roles=("model",))
 def leave_padding_out(impl: Any, draw: Draw) -> Evidence:
-    """A loss that draws false items by itself teaches nothing at places of padding, and does not count them."""
-    subject = impl.build("language_model", {})
+    """A loss of true and false items teaches nothing at places of padding, and does not count them."""
+    subject = impl.build("model", {})
     needs_a_token_of_padding(subject)
     if subject.longest is not None and subject.longest < WORDS + WIDER:
         raise NotProvided("its longest text is too short to fill it up")
+    parts = [*_padding_of_given_items(subject)]
+    with suppress(NotProvided) if parts else nullcontext():
+        parts += _padding_of_drawn_items(subject)
+    return all_of(*parts)
+
+
+def _padding_of_given_items(subject: Any) -> Iterator[Evidence]:
+    """Of losses that are given true and false items: with padding in front, where that changes no answer, they are the
+    same."""
+    losses: list[Any] = []
+    with suppress(NotProvided):
+        losses = subject.losses_of_pairs() if subject.counts_from_the_end() else []
+    names = ("history", "true", "false")
+    plain = {name: subject.example(2, WORDS, seed=at)[subject.calling.main.meaning] for at, name in enumerate(names)}
+    padded = {name: np.concatenate([np.full((2, WIDER), subject.pad_id), ids], 1) for name, ids in plain.items()}
+    for name, place, loss in losses:
+        answers = [subject(**{subject.calling.main.meaning: one["history"]})["out"] for one in (plain, padded)]
+        if not same(answers[0], answers[1][:, WIDER:]):
+            continue  # another claim speaks of it
+        one, other = (loss(given["history"], given["true"], given["false"]) for given in (plain, padded))
+        ok = bool(np.isclose(one, other, rtol=1e-4))
+        yield true(f"what {name} counts", ok, expected=one, got=other).saying(
+            diagnosis=f"{name} counts places of padding, whose next item is padding, too: with more padding it is "
+            "another loss of the same items.",
+            place=place,
+            mend="(each * real).sum() / real.sum()",
+        )
+
+
+def _padding_of_drawn_items(subject: Any) -> list[Evidence]:
+    if subject.kind != "language_model":
+        raise NotProvided("it gives no scores of items")
     less, more = ([push for seed in SEEDS for push in subject.pushes(wider, seed)] for wider in (0, WIDER))
     parts = []
     for name in dict.fromkeys(push.loss for push in more):
@@ -159,7 +260,7 @@ def leave_padding_out(impl: Any, draw: Draw) -> Evidence:
                 mend="(each * real).sum() / real.sum()",
             )
         )
-    return all_of(*parts)
+    return parts
 
 
 def _shares(less: list[Any], more: list[Any]) -> Iterator[float]:
@@ -193,6 +294,6 @@ def drawn_items_are_false(impl: Any, draw: Draw) -> Evidence:
 
 def _by_score(subject: Any, history: Array) -> tuple[Array, Array, Array]:
     """For each place the item with the lowest score of forward, one between, and the one with the highest."""
-    order = subject(ids=history)["out"].argsort(-1)
+    order = subject.item_scores(history).argsort(-1)
     rows = [[[item for item in place if item != subject.pad_id] for place in row] for row in order.tolist()]
     return tuple(np.array([[place[at] for place in row] for row in rows]) for at in (0, len(rows[0][0]) // 2, -1))  # type: ignore[return-value]

@@ -101,3 +101,11 @@ changed(
     breaks=(SCALED,),
     defect="The similarities of further negatives are not divided by the temperature.",
 )
+changed(
+    "TextsOfPairsSeeTheirPadding",
+    TOWERS,
+    "hidden = ids == PAD_ID",
+    "hidden = ids < PAD_ID",
+    breaks=("texts-of-pairs-end-where-said",),
+    defect="A text reads the padding behind its end.",
+)

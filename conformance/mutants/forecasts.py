@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from conformance.mutants.source import FORECASTER, changed
+from conformance.mutants.source import FORECASTER, QUANTILES, changed
 
 PLACES = "forecast-channels-keep-their-places"
 APART = "forecast-channels-are-apart-where-said"
@@ -73,4 +73,28 @@ changed(
     "* observed).mean()",
     breaks=("errors-of-observed-points-are-their-mean",),
     defect="The errors at observed points are divided by the number of all points.",
+)
+changed(
+    "QuantilesTurnedRound",
+    QUANTILES,
+    "error = future[..., None] - self(x)",
+    "error = self(x) - future[..., None]",
+    breaks=("forecast-quantiles-are-taught-their-levels",),
+    defect="The sign of the error is wrong: the lowest quantile learns to be the highest.",
+)
+changed(
+    "ChannelsAreCutAsSteps",
+    QUANTILES,
+    "(x * self.gain).transpose(1, 2).reshape(",
+    "(x * self.gain).reshape(",
+    breaks=("forecast-channels-keep-their-places",),
+    defect="Steps and channels are not exchanged before they are cut, which mixes the channels.",
+)
+changed(
+    "OneRowOfPositionsForAll",
+    QUANTILES,
+    "torch.randn(1, count, width)",
+    "torch.randn(1, 1, width)",
+    breaks=("positions-differ-from-place-to-place",),
+    defect="The table of positions has one row, which all patches get.",
 )

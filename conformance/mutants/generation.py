@@ -261,6 +261,30 @@ changed(
     defect="The items with the lowest scores are recommended.",
 )
 changed(
+    "RecommendsPadding",
+    RECOMMENDER,
+    "scores[:, 0] = -torch.inf",
+    "scores[:, 0] = 0.0",
+    breaks=("recommendations-hold-no-padding",),
+    defect="Padding has the score zero, and may be recommended.",
+)
+changed(
+    "ScoresBehindTheNumberOfItems",
+    RECOMMENDER,
+    "newest = self.states(history)[:, -1]",
+    "newest = self.states(history)[torch.arange(len(history)), (history != 0).sum(1) - 1]",
+    breaks=("candidates-are-scored-behind-the-newest-item",),
+    defect="The newest item is read where it stood if padding were behind the items.",
+)
+changed(
+    "ReadsTheOldestItems",
+    RECOMMENDER,
+    "history = history[:, -len(self.places) :]",
+    "history = history[:, : len(self.places)]",
+    breaks=("long-histories-are-cut-to-their-newest-items",),
+    defect="A history that is too long is cut to its oldest items.",
+)
+changed(
     "WritesWithoutTheMaskOfTheSource",
     TRANSLATOR,
     "(written, read, hidden, self",

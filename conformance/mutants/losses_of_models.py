@@ -148,6 +148,14 @@ changed(
     defect="The choices of padded words are counted, and their probabilities are not.",
 )
 changed(
+    "CountsThePaddingOfGivenItems",
+    RECOMMENDER,
+    "return (each * real).sum() / real.sum()",
+    "return each.mean()",
+    breaks=("losses-of-samples-leave-padding-out",),
+    defect="A loss of given items counts places of padding.",
+)
+changed(
     "MeanOverAllPlaces",
     RECOMMENDER,
     "(each * real).sum() / real.sum()",

@@ -57,6 +57,7 @@ TOWERS = Specimen("towers.py", "Towers", "classifier")
 DENOISER = Specimen("denoiser.py", "Denoiser", "classifier")
 DECIDER = Specimen("decider.py", "DecisionTransformer", "encoder_model")
 FORECASTER = Specimen("forecaster.py", "Forecaster", "classifier")
+QUANTILES = Specimen("quantiles.py", "QuantileForecaster", "classifier")
 TRAINED = Specimen("trained.py", "TrainedGPT", "language_model", beside=True)
 CAREFUL = Specimen("careful.py", "CarefulLM", "language_model")
 HELPERS = Specimen("helpers.py", "helpers", "helpers", beside=True)
@@ -64,7 +65,7 @@ HELPERS = Specimen("helpers.py", "helpers", "helpers", beside=True)
 SPECIMENS = (
     *(GPT, LLAMA, ALIBI, PREFIX, ADAPTED, RECURRENT, MIXTURE, RECOMMENDER, BERT, RELATIVE, TRANSLATOR),
     *(CLASSIFIER, VIT, RESTORER, MASKED_IMAGES, SPEECH, CONFORMER, EMBEDDER, TOWERS, DECIDER, FORECASTER, TRAINED),
-    *(DENOISER, CAREFUL),
+    *(DENOISER, CAREFUL, QUANTILES),
 )
 
 

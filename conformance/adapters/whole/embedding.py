@@ -31,6 +31,8 @@ _SIMILARITIES = {"matmul", "__matmul__", "__rmatmul__", "mm", "einsum", "cosine_
 _TEMPERATURE = re.compile(r"(?i)^(logit_?|softmax_?)?(temp(erature)?|tau)$")
 _LOG_SCALE = re.compile(r"(?i)^log(it)?_?scale$")
 _LOGARITHM = re.compile(r"(?i)^log(it)?_?(scale|temp(erature)?|tau)$")
+_END = re.compile(r"_?(EOT|EOS|END)(_?(ID|IDX|TOKEN|TOKEN_ID))?")
+_PAD = re.compile(r"_?PAD(DING)?(_?(ID|IDX|TOKEN|TOKEN_ID))?")
 _SCORES = re.compile(r"(?i)(logits?|scores?|sim(s|ilarit(y|ies))?)(_|$)")
 LENGTHS = (3, 6, 4, 2, 5)
 """How many words the texts of a list have: no two as many, and in no order."""
@@ -203,6 +205,32 @@ class EmbeddingProbes(LossProbes):
         if not tables:
             raise NotProvided("what its forward gives pairs is no table of one number each")
         return tables
+
+    def padded_texts(self) -> tuple[Array, Array]:
+        """The scores of pairs whose texts stop at their end token, and of the same with padding behind it. Raises
+        NotProvided where the file does not say which words these are."""
+        known = vars(sys.modules[type(self.module).__module__])
+        end, pad = (
+            [value for name, value in known.items() if one.fullmatch(name) and type(value) is int]
+            for one in (_END, _PAD)
+        )
+        given = self.arguments_of_pairs()
+        texts = [
+            name for name, x in given.items() if isinstance(x, Tensor) and x.dim() == 2 and not x.is_floating_point()
+        ]
+        if len(texts) != 1 or len(end) != 1 or len(pad) != 1:
+            raise NotProvided("its file does not say how texts of pairs end")
+        text = given[texts[0]].clone()
+        text[text == pad[0]] = text.max() + 1
+        text[text == end[0]] = text.max() + 1
+        text[:, -1] = end[0]
+        longer = torch.cat([text, torch.full_like(text[:, :2], pad[0])], 1)
+        scores = []
+        with default_dtype(self.torch_dtype), quiet_evaluation(self.module):
+            for one in (text, longer):
+                result = type(self.module).forward(self.module, **given | {texts[0]: one})
+                scores.append(to_array(next(iter(tensors_in(result)))))
+        return scores[0], scores[1]
 
     def _losses_of_pairs(self) -> None:
         """Runs the losses beside the model that take the scores of pairs, and those of its that take the pairs. Raises

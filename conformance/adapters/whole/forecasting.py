@@ -10,7 +10,7 @@ import inspect
 import re
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, is_dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -19,11 +19,13 @@ from torch import Tensor, nn
 
 from conformance.adapters.inference.calls import tensors_in
 from conformance.adapters.torch_subject import to_array
-from conformance.adapters.whole.calling import default_dtype, quiet_evaluation
+from conformance.adapters.whole.calling import default_dtype, loss_in, quiet_evaluation
 from conformance.adapters.whole.copying import copied, in_dtype
 from conformance.adapters.whole.flow import RESHAPES
+from conformance.adapters.whole.losses import LossProbes, loss_candidates
 from conformance.adapters.whole.place_probes import PlaceProbes
 from conformance.adapters.whole.record import Op, record
+from conformance.adapters.whole.used_functions import line_in
 from conformance.protocol import Array, NotProvided
 
 _FORECASTS = re.compile(r"(?i)forecast|horizon|pred_?len|time[_ -]?series|multivariate|out_?len")
@@ -31,6 +33,7 @@ _CHANNELS = re.compile(
     r"(?i)channel|vari?a|feat|series|(enc|dec|c)_(in|out)$|(in|out)(put)?_?(dim|size)|n_?dims?$|nvars"
 )
 _CONTEXT = re.compile(r"(?i)(context|seq|input|in|look_?back|history|window)(_?(len(gth)?|size|steps|window))?")
+_LEVELS = re.compile(r"(?i)_?(quantiles?|taus|(quantile_?)?levels|q(uantile)?s)")
 _ROLLS = re.compile(r"(?i)^(roll_?out|forecast|predict|extend|unroll|extrapolate|autoregress\w*)$")
 _STEPS = re.compile(r"(?i)(n_?|num_?)?(steps?|horizon|length|len|ahead|pred_?len|n)(_ahead)?")
 
@@ -86,6 +89,8 @@ class Forecaster:
         subject, more = self.subject, self.count + 2
         values = {p.name: p.default for p in inspect.signature(type(subject.module)).parameters.values()}
         values |= subject.made.options
+        for config in list(values.values()):
+            values |= vars(config) if is_dataclass(config) and not isinstance(config, type) else {}
         names = [n for n, v in values.items() if type(v) is int and v == self.count and _CHANNELS.search(n)]
         shape = tuple(more if axis == (self.channels or 0) - 1 else size for axis, size in enumerate(self.shape))
         with suppress(Exception):
@@ -105,8 +110,57 @@ class Forecaster:
         return next((str(op.place) for op in found if op.place is not None), "")
 
 
-class ForecastProbes(PlaceProbes):
+@dataclass(frozen=True)
+class Levels:
+    """said: the levels of its quantiles, as the model keeps them. taught: of each, which share of the errors its loss
+    wants to lie below."""
+
+    name: str
+    place: str
+    said: tuple[float, ...]
+    taught: tuple[float, ...]
+
+
+class ForecastProbes(LossProbes):
     """The experiments with forecasters, of a running model."""
+
+    def levels(self) -> list[Levels]:
+        """Which levels its losses teach its quantiles. Raises NotProvided."""
+        found = []
+        for name, function, _ in loss_candidates(self):
+            with suppress(Exception):  # it asks for what nothing here shows
+                wanted = list(inspect.signature(function).parameters.values())[1:]
+                if len([one for one in wanted if one.default is one.empty]) == 2:
+                    said, taught = self._taught(function)
+                    found.append(Levels(name, line_in(function, r"max(imum)?\(|where\(", r"def "), said, taught))
+        if not found:
+            raise NotProvided("it has no loss of quantiles that could be run")
+        return found
+
+    def _taught(self, loss: Callable[..., Any]) -> tuple[tuple[float, ...], tuple[float, ...]]:
+        """The levels that the model keeps, and those that a loss of series and their future teaches: of forecasts below
+        all points it has the slope -level, and above all 1 - level."""
+        module = self.twin().module
+        x = self.tensors(self.example(2, seed=93))[self.calling.main.meaning]
+        with torch.no_grad(), self.mode(False), default_dtype(self.torch_dtype):
+            answer = next(iter(tensors_in(module(x))))
+        for said in _said_levels(module):
+            for axis in range(answer.dim() - 1, 0, -1):
+                if answer.shape[axis] != len(said):
+                    continue
+                future = torch.zeros_like(answer.select(axis, 0))
+                slopes = []
+                for height in (-1.0, 1.0):
+                    forecast = torch.full_like(answer, height).requires_grad_()
+                    vars(module)["forward"] = lambda *_, forecast=forecast, **__: forecast
+                    with torch.enable_grad(), default_dtype(self.torch_dtype):
+                        value = loss_in(loss(module, x, future))
+                    (slope,) = torch.autograd.grad(value, forecast)
+                    slopes.append(slope.movedim(axis, -1).flatten(0, -2).double())
+                shares = -slopes[0] / (slopes[1] - slopes[0])
+                if bool((shares - shares[:1]).abs().max() < 1e-5):
+                    return said, tuple(shares[0].tolist())
+        raise NotProvided("its loss is none of quantiles")
 
     def forecast(self) -> Forecaster:
         """How it forecasts. Raises NotProvided where it reads no series, or gives no numbers of the same channels."""
@@ -171,6 +225,18 @@ def _answer(subject: PlaceProbes, result: Any) -> Tensor:
 def _has_quantiles(subject: PlaceProbes, answer: Tensor) -> bool:
     """Whether each number of a forecast of channels stands for several quantiles, which are the last axis."""
     return answer.dim() == 4 and answer.shape[-1] < 16 and bool(subject.line_of(r"(?i)quantile"))
+
+
+def _said_levels(module: nn.Module) -> Iterator[tuple[float, ...]]:
+    """What a module or its settings call the levels of its quantiles."""
+    held = dict(module.named_buffers()) | vars(module)
+    for config in [one for one in vars(module).values() if is_dataclass(one)]:
+        held |= vars(config)
+    for name, value in held.items():
+        listed = value.tolist() if isinstance(value, Tensor) and value.dim() == 1 else value
+        several = _LEVELS.fullmatch(name) and isinstance(listed, list | tuple) and len(listed) > 1
+        if several and all(isinstance(one, float) and 0 < one < 1 for one in listed):
+            yield tuple(listed)
 
 
 def _cuts_anew(op: Op) -> bool:

@@ -31,7 +31,7 @@ from conformance.adapters.whole.decoding import MODELS, taken_by
 from conformance.adapters.whole.loss_texts import HIDDEN, Texts, labels_of, switch_of
 from conformance.adapters.whole.names import PREFIX
 from conformance.adapters.whole.pads import PadProbes
-from conformance.adapters.whole.results import named_tensors
+from conformance.adapters.whole.results import named_by, named_tensors
 from conformance.adapters.whole.statements import argument_line
 from conformance.adapters.whole.used_functions import functions_called_by, text_of
 from conformance.adapters.whole.watching import user_line
@@ -278,12 +278,13 @@ def partial_of(function: Callable[..., Any], module: nn.Module, method: bool) ->
 
 def _run(subject: PadProbes, name: str, call: Callable[..., Any], given: dict[str, Any], texts: Texts) -> LossRun:
     answers: list[Tensor] = []
-    handles = [
-        part.register_forward_hook(lambda _, __, result: answers.extend(tensors_in(result)))
-        for part in subject.module.modules()
-    ]
-    given_by_forward: list[Any] = []
-    handles.append(subject.module.register_forward_hook(lambda _, __, result: given_by_forward.append(result)))
+    named: list[tuple[str, Tensor]] = []
+
+    def noted(part: nn.Module, _: Any, result: Any) -> None:
+        answers.extend(tensors_in(result))
+        named.extend(named_by(part, result))
+
+    handles = [part.register_forward_hook(noted) for part in subject.module.modules()]
     criteria, lookups = _Criteria(), Lookups()
     try:
         with subject.mode(False), torch.enable_grad(), default_dtype(subject.torch_dtype), criteria, lookups:
@@ -294,7 +295,7 @@ def _run(subject: PadProbes, name: str, call: Callable[..., Any], given: dict[st
     value = loss_in(result)
     if value is None and not criteria.seen:
         raise NotProvided(f"{name} gives no loss")
-    terms = _terms(value, [result, *given_by_forward], subject.module)
+    terms = _terms(value, [*named_tensors(result), *named], subject.module)
     written = _written_out(subject, name, value, criteria.seen, answers)
     seen = [*_with_gradients(value, criteria.seen), *written]
     place = next((c.place for c in seen), "") or subject.line_of(rf"def {name}\b")
@@ -310,17 +311,21 @@ def _run(subject: PadProbes, name: str, call: Callable[..., Any], given: dict[st
     )
 
 
-def _terms(value: Tensor | None, results: list[Any], module: nn.Module) -> dict[str, float]:
-    """How a loss grows with each loss for balance that it, the model's forward or a part of the model leaves behind."""
+def _terms(value: Tensor | None, named: list[tuple[str, Tensor]], module: nn.Module) -> dict[str, float]:
+    """How a loss grows with each loss for balance that it, the model's forward or a part of the model gives or leaves
+    behind; of several of one name the least."""
     if value is None or not value.requires_grad:
         return {}
-    named = [found for result in results for found in named_tensors(result)]
-    named += [(name, kept) for part in module.modules() for name, kept in vars(part).items() if _is_number(kept)]
+    named = named + [(name, kept) for part in module.modules() for name, kept in vars(part).items() if _is_number(kept)]
     terms = [(name, one) for name, one in named if _is_number(one) and one.requires_grad and BALANCE.search(name)]
     if not terms:
         return {}
     slopes = torch.autograd.grad(value, [one for _, one in terms], allow_unused=True, retain_graph=True)
-    return {name: float(slope) for (name, _), slope in zip(terms, slopes, strict=True) if slope is not None}
+    found: dict[str, float] = {}
+    for (name, _), slope in zip(terms, slopes, strict=True):
+        if slope is not None:
+            found[name] = min(float(slope), found.get(name, float("inf")))
+    return found
 
 
 def _written_out(

@@ -88,7 +88,7 @@ def _taken(record: Record, vectors: Value, addition: Op) -> tuple[Op, Value | No
         if base_name(op) in ("sin", "cos"):
             return None if record.computed(here) else (first, None)
         here = next((value for value in op.inputs if value.op >= 0 or value.name), op.inputs[0])
-    if not _is_called_so(here) or len(here.shape) < 2 or max(here.shape[:-1]) < 2:
+    if not _is_called_so(here) or len(here.shape) < 2:
         return None
     return first or addition, here
 

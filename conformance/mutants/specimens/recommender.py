@@ -35,6 +35,7 @@ class NextItem(nn.Module):
         self.norm = nn.LayerNorm(width)
 
     def states(self, history):
+        history = history[:, -len(self.places) :]
         length = history.shape[1]
         x = self.items(history) + self.places[-length:]  # the newest item has the last place
         causal = torch.ones(length, length, dtype=torch.bool, device=history.device).tril()
@@ -73,3 +74,9 @@ class NextItem(nn.Module):
         scores = self(history)[:, -1]
         scores[:, 0] = -torch.inf
         return scores.scatter(1, history, -torch.inf).topk(k).indices
+
+    @torch.no_grad()
+    def score(self, history, candidates):
+        """Scores (N, C) of candidates (N, C)."""
+        newest = self.states(history)[:, -1]
+        return torch.einsum("nd,ncd->nc", newest, self.items(candidates))

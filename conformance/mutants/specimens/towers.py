@@ -6,6 +6,8 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+PAD_ID, END_ID = 0, 2
+
 
 class Tower(nn.Module):
     def __init__(self, width, n_heads):
@@ -13,8 +15,9 @@ class Tower(nn.Module):
         self.layer = nn.TransformerEncoderLayer(width, n_heads, 2 * width, dropout=0.0, batch_first=True)
         self.norm = nn.LayerNorm(width)
 
-    def forward(self, x):
-        return self.norm(self.layer(x)).mean(1)
+    def forward(self, x, hidden=None):
+        x = self.norm(self.layer(x, src_key_padding_mask=hidden))
+        return x.mean(1) if hidden is None else x.masked_fill(hidden[..., None], 0).sum(1) / (~hidden).sum(1)[:, None]
 
 
 class Towers(nn.Module):
@@ -34,7 +37,8 @@ class Towers(nn.Module):
         return F.normalize(z, dim=-1)
 
     def encode_text(self, ids):
-        z = self.text_head(self.of_texts(self.words(ids) + self.word_places.weight[: ids.shape[1]]))
+        hidden = ids == PAD_ID  # padding behind the end is not seen
+        z = self.text_head(self.of_texts(self.words(ids) + self.word_places.weight[: ids.shape[1]], hidden))
         return z / z.norm(dim=1, keepdim=True)
 
     def forward(self, images, ids):

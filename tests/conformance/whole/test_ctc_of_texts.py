@@ -7,10 +7,11 @@ import pytest
 torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
 from torch.nn import functional as F  # noqa: E402
-from wholes import pointed  # noqa: E402
+from wholes import pointed, told  # noqa: E402
 
 import conformance.checks  # noqa: E402, F401
 from conformance.check import CHECKS  # noqa: E402
+from conformance.mutants.source import QUANTILES  # noqa: E402
 from conformance.runner import run_check  # noqa: E402
 
 
@@ -126,3 +127,23 @@ class QuantilesOfTheVariance(Quantiles):
 @pytest.mark.parametrize(("cls", "expected"), [(Quantiles, "PASS"), (QuantilesOfTheVariance, "FAIL")])
 def test_of_several_quantiles_the_middle_one_is_the_forecast(cls, expected):
     assert verdict(cls, "forecast-follows-level-and-scale-where-said") == expected
+
+
+LEVELS, PLACES = "forecast-quantiles-are-taught-their-levels", "forecast-channels-keep-their-places"
+ERROR, WEIGHED = "error = future[..., None] - self(x)", "torch.maximum(self.levels * error, (self.levels - 1) * error)"
+
+
+@pytest.mark.parametrize(
+    ("claim", "changes", "expected"),
+    [
+        (LEVELS, {}, "PASS"),
+        (LEVELS, {WEIGHED: "2 * ((self.levels - (error < 0).float()) * error)"}, "PASS"),
+        (LEVELS, {ERROR: "error = self(x) - future[..., None]"}, "FAIL"),
+        (LEVELS, {WEIGHED: "error.square()"}, "NOT_PROVIDED"),
+        (PLACES, {"(x * self.gain).transpose(1, 2).reshape(": "(x * self.gain).reshape("}, "FAIL"),
+        (PLACES, {}, "PASS"),
+        ("positions-differ-from-place-to-place", {"torch.randn(1, count, width)": "torch.randn(1, 1, width)"}, "FAIL"),
+    ],
+)
+def test_a_forecaster_of_quantiles(made, claim, changes, expected):
+    assert told(made, QUANTILES, claim, changes) == expected

@@ -40,3 +40,34 @@ SAYS, FROM = '"""An item for each place that is not its own positive."""', "torc
 )
 def test_losses_that_draw_their_false_items(made, claim, changes, expected):
     assert told(made, RECOMMENDER, claim, changes) == expected
+
+
+PADDING, CANDIDATES = "recommendations-hold-no-padding", "candidates-are-scored-behind-the-newest-item"
+LONG, BEST = "long-histories-are-cut-to-their-newest-items", "recommendations-are-the-best-that-are-new"
+OF_STATES = {  # forward gives states, and methods compare them with the vectors of items
+    "return self.states(history) @ self.items.weight.T": "return self.states(history)",
+    "scores = self(history)[:, -1]": "scores = self(history)[:, -1] @ self.items.weight.T",
+}
+NO_PADDING, NEWEST = "scores[:, 0] = -torch.inf", "newest = self.states(history)[:, -1]"
+BY_COUNT = "newest = self.states(history)[torch.arange(len(history)), (history != 0).sum(1) - 1]"
+CUT, MEAN = "history = history[:, -len(self.places) :]", "return (each * real).sum() / real.sum()"
+
+
+@pytest.mark.parametrize("states", [{}, OF_STATES], ids=["scores", "states"])
+@pytest.mark.parametrize(
+    ("claim", "changes", "expected"),
+    [
+        (BEST, {}, "PASS"),
+        (PADDING, {}, "PASS"),
+        (PADDING, {NO_PADDING: "scores[:, 0] = 0"}, "FAIL"),
+        (CANDIDATES, {}, "PASS"),
+        (CANDIDATES, {NEWEST: BY_COUNT}, "FAIL"),
+        (CANDIDATES, {NEWEST: f"{NEWEST} * 2"}, "NOT_PROVIDED"),
+        (LONG, {}, "PASS"),
+        (LONG, {CUT: "history = history[:, : len(self.places)]"}, "FAIL"),
+        (LONG, {CUT: "pass"}, "NOT_PROVIDED"),
+        ("losses-of-samples-leave-padding-out", {MEAN: "return each.mean()"}, "FAIL"),
+    ],
+)
+def test_models_of_items(made, states, claim, changes, expected):
+    assert told(made, RECOMMENDER, claim, {**states, **changes}) == expected

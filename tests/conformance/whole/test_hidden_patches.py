@@ -77,3 +77,15 @@ def test_what_is_hidden(made, changes, expected):
 )  # fmt: skip
 def test_terms_without_a_gradient(made, changes, expected):
     assert verdicts(made, MIXTURE, changes, VAIN) == [expected]
+
+
+ADDED, SUM = "losses-for-balance-are-added", "loss + 0.01 * aux_loss"
+LOSS_ALONE = {', "logits": logits, "aux_loss": aux_loss}\n\n': ', "logits": logits}\n\n'}
+
+
+@pytest.mark.parametrize(
+    ("total", "expected"),
+    [(SUM, "PASS"), ("loss - 0.01 * aux_loss", "FAIL"), ("loss + 0 * aux_loss", "NOT_PROVIDED")],
+)
+def test_a_term_of_balance_that_only_parts_hand_out(made, total, expected):
+    assert verdicts(made, MIXTURE, {**LOSS_ALONE, SUM: total}, ADDED) == [expected]

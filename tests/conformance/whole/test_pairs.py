@@ -141,3 +141,19 @@ def test_a_side_that_is_a_part_is_run_where_no_method_encodes(made):
     found = pointed(made("Both", SIDES_AS_PARTS).cls)
     assert found.untested[0].startswith("of Both only reader(...) was run: Both.forward gives a number for each pair")
     assert found.build("model", {})(**found.whole.example())["out"].shape == (2, 16)
+
+
+HIDDEN = "hidden = ids == PAD_ID"
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({}, "PASS"),
+        ({HIDDEN: "hidden = ids < PAD_ID"}, "FAIL"),
+        ({f"{HIDDEN}  # padding behind the end is not seen": "hidden = ids < PAD_ID"}, "NOT_PROVIDED"),
+    ],
+    ids=["hidden", "seen", "nothing said"],
+)
+def test_padding_of_texts_of_pairs(made, changes, expected):
+    assert told(made, TOWERS, "texts-of-pairs-end-where-said", changes) == expected
