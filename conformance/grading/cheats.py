@@ -11,6 +11,7 @@ import ast
 import io
 import zipfile
 from collections.abc import Iterator
+from functools import lru_cache
 
 from conformance.grading.archive import Archive
 
@@ -43,7 +44,8 @@ def suspicions(archive: Archive) -> list[str]:
 
 def _in(tree: ast.AST) -> Iterator[tuple[int, str]]:
     names: dict[str, str] = {}
-    for node in ast.walk(tree):
+    nodes = list(ast.walk(tree))
+    for node in nodes:
         if isinstance(node, (ast.Import, ast.ImportFrom)):
             of = "" if isinstance(node, ast.Import) else f"{'.' * node.level}{node.module or ''}."
             for alias in node.names:
@@ -52,7 +54,7 @@ def _in(tree: ast.AST) -> Iterator[tuple[int, str]]:
                     full if alias.asname or of else alias.name.partition(".")[0]
                 )
                 yield from _judged(full, node.lineno)
-    for node in ast.walk(tree):
+    for node in nodes:
         if isinstance(node, ast.Attribute) and (full := _dotted(node, names)):
             yield from _judged(full, node.lineno)
         elif isinstance(node, ast.Call) and node.args and isinstance(node.args[0], ast.Constant):
@@ -72,11 +74,17 @@ def _dotted(node: ast.expr, names: dict[str, str]) -> str:
 
 
 def _judged(name: str, line: int) -> Iterator[tuple[int, str]]:
+    return ((line, sentence) for sentence in _sentences(name))
+
+
+@lru_cache(maxsize=1 << 14)
+def _sentences(name: str) -> tuple[str, ...]:
+    """What is said of a name; thousands of submissions have the same ones."""
+    found = []
     if _is_of(name, SUITE) and not _is_of(name, ALLOWED):
-        yield line, f"it reads the suite: {name.partition('.')[0]}"
-    for looked, at in LOOKING_AROUND.items():
-        if _is_of(name, (looked,)):
-            yield line, f"it looks at {at}: {looked}"
+        found.append(f"it reads the suite: {name.partition('.')[0]}")
+    found += [f"it looks at {at}: {looked}" for looked, at in LOOKING_AROUND.items() if _is_of(name, (looked,))]
+    return tuple(found)
 
 
 def _is_of(name: str, modules: tuple[str, ...]) -> bool:

@@ -195,8 +195,8 @@ def _row(key: str, part: Mapping[str, Any], result: Mapping[str, Any]) -> tuple[
     """A row of a result, in which nothing need stand that is empty."""
     texts = (result.get(name, "") for name in TEXTS)
     numbers = (result.get(name, 0.0) for name in ("error", "bound"))
-    example, seconds = json.dumps(result.get("example", {})), result.get("seconds", 0.0)
-    return (key, part["name"], part["kind"], *texts, *numbers, example, seconds)
+    example = json.dumps(result["example"]) if result.get("example") else "{}"
+    return (key, part["name"], part["kind"], *texts, *numbers, example, result.get("seconds", 0.0))
 
 
 def export(headings: Sequence[str], rows: Iterable[Sequence[Any]], path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import zlib
 
 import numpy as np
 import pytest
@@ -96,6 +97,13 @@ def test_a_check_states_its_claim(claim):
 def test_checks_and_mutants_are_listed_without_torch():
     hidden = "import sys; sys.modules['torch'] = None; import conformance.checks, conformance.mutants"
     subprocess.run([sys.executable, "-c", hidden], check=True)
+
+
+def test_drawn_numbers_are_those_of_numpy_s_own_generator_of_seed_and_name():
+    draw = Draw(Pinned())
+    for name in ("x", "y", "x"):
+        numbers = np.random.default_rng([0, zlib.crc32(name.encode())]).normal(size=5)
+        np.testing.assert_array_equal(draw.normal(name, (5,)), numbers)
 
 
 def test_a_pinned_example_is_always_the_same():

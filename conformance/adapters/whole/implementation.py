@@ -185,11 +185,11 @@ class PointedImplementation:
     def build(self, role: str, config: Mapping[str, Any]) -> Any:
         """A subject: of a whole model a copy, whose experiments leave the others alone. Raises NotProvided."""
         if role == "module" and self.running is not None:
-            return self.running.twin()
+            return self.running.later_twin()
         if role in WHOLE_MODELS:
             if self.whole is None or role not in ("model", self.whole.kind):
                 raise NotProvided(f"{self.name} is no {role.replace('_', ' ')}")
-            return self.whole.twin()
+            return self.whole.later_twin()
         if self.beside is not None and role in self.beside.roles and (not self.parts or role not in self.parts.roles):
             return self.beside.build(role, config)
         if self.parts is None:

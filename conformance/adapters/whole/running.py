@@ -7,12 +7,13 @@ each family of them is a class that inherits from it, and `WholeModel` is all of
 
 from __future__ import annotations
 
+import copy
 import inspect
 import math
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 import torch
@@ -282,6 +283,25 @@ class RunningModel:
         """A copy that shares nothing, in another dtype if one is given."""
         module = copied(self.module)
         return replace(self, module=in_dtype(module, dtype) if dtype else module)
+
+    def later_twin(self) -> Self:
+        """A copy of a model that stays as it is. Its module is copied when it is first looked at: most claims are about
+        what is known of all copies, or find out by the rest that they do not apply."""
+        original = self.module
+        twin = copy.copy(self)
+        del vars(twin)["module"]
+        vars(twin)["_original"] = original
+        return twin
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            """The module of a later twin, when it is looked at."""
+            if name != "module" or "_original" not in vars(self):
+                raise AttributeError(name)
+            self.module = copied(vars(self)["_original"])
+            del vars(self)["_original"]
+            return self.module
 
     def in_precision(self, name: str) -> Self:
         """A copy that computes in "float32", "bfloat16", ..."""

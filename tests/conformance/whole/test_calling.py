@@ -346,6 +346,27 @@ def test_a_time_series_model_is_given_marks_of_time(whole):
     assert found.twin(torch.float32)(**inputs)["out"] == pytest.approx(out, rel=1e-3, abs=1e-3)
 
 
+def test_a_copy_that_is_made_later_is_made_once_and_shares_nothing(whole):
+    text = """
+        class Net(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.words, self.out = nn.Embedding(11, 8), nn.Linear(8, 11)
+
+            def forward(self, ids):
+                return self.out(self.words(ids))
+    """
+    found = whole("Net", text)
+    later = found.later_twin()
+    assert "module" not in vars(later)
+    assert (later.kind, later.known) == (found.kind, found.known)
+    module = later.module
+    assert later.module is module is not found.module
+    held = [{p.data_ptr() for p in one.module.parameters()} for one in (found, later, later.later_twin())]
+    assert not held[0] & held[1]
+    assert not held[1] & held[2]
+
+
 def test_the_axis_of_time_of_a_series_is_the_one_that_is_free(whole):
     text = """
         class Net(nn.Module):
