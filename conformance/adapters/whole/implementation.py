@@ -99,8 +99,8 @@ class PointedImplementation:
         if self.running is None and self.parts is None and role is None and isinstance(found, type):
             with suppress(Unresolved):
                 self.running = in_place(found, str(reasons[0]))
-        if self.running is None and self.parts is None:  # it ran as a model, and is nothing else
-            self.running = self.whole = ran
+        if self.running is None and self.parts is None and ran is not None and ran.calling.reads_its_data:
+            self.running = self.whole = ran  # it ran as a model, and is nothing else
         in_parts = made if self.running is None and made and role is None and reads_words(made) else None
         self.beside: HelpersImplementation | None = None
         shown = self.whole.twin().module if self.whole else in_parts.fresh().eval() if in_parts else None
@@ -137,7 +137,7 @@ class PointedImplementation:
         gives other vectors than it takes, or is a stack of blocks. What takes one sentence and no batch answers each
         word, and is judged as it runs. What calls itself an embedding and does not attend is part of a model."""
         main = whole.calling.main
-        if not (main.vocab or main.shape) or whole.rows_are_words:
+        if not whole.calling.reads_its_data or whole.rows_are_words:
             return False
         seen: frozenset[str] = frozenset()
         with suppress(Exception):

@@ -78,13 +78,17 @@ class _Finder:
 
     def find(self) -> Calling:
         optional = any(p.meaning == "mask" and not p.required for p in self.proposals.parameters)
+        unread: Calling | None = None
         for all_masks in (False, True) if optional else (False,):  # None, the default, is not always taken
             found = self.first_that_runs(all_masks)
-            if found is not None:
+            if found is not None and found.reads_its_data:
                 return self.with_times(_without_none(found))
+            unread = unread or found
         for optional in (False, True) if not self.proposals.given else ():
             if (found := self.as_climbed(optional)) is not None:
                 return _without_none(found)
+        if unread is not None:
+            return self.with_times(_without_none(unread))
         name = type(self.module).__name__
         if not self.failures:
             raise Unresolved(f"{name}.forward takes no input that is known: say what it takes with --claims-input")
