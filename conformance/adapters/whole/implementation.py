@@ -176,6 +176,11 @@ class PointedImplementation:
         return (self.whole.kind or None) if self.whole else None
 
     @property
+    def is_large(self) -> bool:
+        """Whether it has more parameters than a test should take, and no option makes it smaller."""
+        return self.running is not None and self.running.made.large
+
+    @property
     def roles(self) -> tuple[str, ...]:
         """The roles that it plays, a whole model's first."""
         whole = ("module", *(("model", self.kind) if self.kind else ())) if self.running else ()

@@ -52,15 +52,12 @@ from conformance.adapters.whole.row_methods import RowMethodProbes
 from conformance.adapters.whole.running import moved
 from conformance.adapters.whole.scaling import parameters_in
 from conformance.adapters.whole.searching import NoAnswer, calling_of
+from conformance.adapters.whole.sizes import MAX_WIDE_PARAMETERS
 from conformance.adapters.whole.start_probes import StartProbes
 from conformance.adapters.whole.state_probes import StateProbes
 from conformance.adapters.whole.unread import UnreadProbes
 from conformance.adapters.whole.used_functions import functions_called_by, text_of
 from conformance.adapters.whole.vain_terms import VainTermProbes
-
-
-MAX_WIDE_PARAMETERS = 50_000_000
-"""A model with more, which no option makes smaller, computes in its own precision: each copy takes half the memory."""
 
 
 @dataclass

@@ -7,6 +7,7 @@ each family of them is a class that inherits from it, and `WholeModel` is all of
 
 from __future__ import annotations
 
+import gc
 import inspect
 import math
 from collections.abc import Iterator, Mapping
@@ -29,7 +30,7 @@ from conformance.adapters.whole.making import Made
 from conformance.adapters.whole.renewed import Renewed, renewed_in
 from conformance.adapters.whole.results import named_tensors
 from conformance.adapters.whole.scaling import parameters_in
-from conformance.adapters.whole.sizes import meaning
+from conformance.adapters.whole.sizes import MAX_WIDE_PARAMETERS, meaning
 from conformance.adapters.whole.watching import Watching
 from conformance.protocol import Array, Arrays, NotProvided
 from conformance.seeds import seed_torch
@@ -272,16 +273,11 @@ class RunningModel:
     # --- copies
 
     def twin(self, dtype: torch.dtype | None = None) -> Self:
-        """A copy that shares nothing, in another dtype if one is given. Raises NotProvided where the memory, of which a
-        test may take so much only, is too small for one more."""
-        try:
-            module = copied(self.module)
-            return replace(self, module=in_dtype(module, dtype) if dtype else module)
-        except (RuntimeError, MemoryError) as error:
-            if not isinstance(error, MemoryError) and "allocate memory" not in str(error):
-                raise
-            many = parameters_in(self.module)
-            raise NotProvided(f"its {many:,} parameters are too many for one more copy in memory") from None
+        """A copy that shares nothing, in another dtype if one is given."""
+        if parameters_in(self.module) > MAX_WIDE_PARAMETERS:
+            gc.collect()  # the copies of earlier claims, which may hold themselves
+        module = copied(self.module)
+        return replace(self, module=in_dtype(module, dtype) if dtype else module)
 
     def in_precision(self, name: str) -> Self:
         """A copy that computes in "float32", "bfloat16", ... Raises NotProvided where the code makes the model one of
