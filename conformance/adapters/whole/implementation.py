@@ -6,6 +6,7 @@ sentence each, what of the thing that was pointed at could not be tested, and wh
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
@@ -36,6 +37,7 @@ from conformance.adapters.whole.model import WholeModel, part, whole_model
 from conformance.adapters.whole.names import families_of
 from conformance.adapters.whole.reference import Difference, first_difference
 from conformance.adapters.whole.remaking import otherwise_made, reads_words
+from conformance.adapters.whole.shapes import CONVOLUTIONS
 from conformance.adapters.whole.variants import variants
 from conformance.protocol import WHOLE_MODELS, NotProvided
 
@@ -134,7 +136,8 @@ class PointedImplementation:
 
     def _is_whole(self, whole: WholeModel) -> bool:
         """Whether it is a model and no component: it reads tokens through a table, or images, or plays no role and
-        gives other vectors than it takes, or is a stack of blocks. What takes one sentence and no batch answers each
+        gives other vectors than it takes, or is a stack of blocks. What gives a picture of the same shape, and neither
+        attends nor convolves, takes vectors, which the numbers of a picture may be, too. What takes one sentence and no batch answers each
         word, and is judged as it runs. What calls itself an embedding and does not attend is part of a model."""
         main = whole.calling.main
         if not whole.calling.reads_its_data or whole.rows_are_words:
@@ -144,7 +147,12 @@ class PointedImplementation:
             seen = whole.inside().seen
         if re.search(r"embed", self.name, re.IGNORECASE) and "attention" not in seen:
             return False
-        if main.vocab or len(main.shape) == 3:
+        is_image = len(main.shape) == 3
+        same_shape = is_image and whole.calling.outputs == math.prod(size or 0 for size in main.shape)
+        convolves = any(isinstance(part, CONVOLUTIONS) for part in whole.module.modules())
+        if same_shape and not convolves and not seen & {"attention", "blocks"}:
+            return False
+        if main.vocab or is_image:
             return len(list(whole.module.modules())) > 3
         if (whole.answers_stretches or whole.calling.takes_several_kinds) and "attention" in seen:
             return True

@@ -184,11 +184,11 @@ def _trains_in_half_only(subject: WholeModel) -> bool:
     if not any("bfloat16" in text_of(one) for one in (forward, *functions_called_by(forward))):
         return False
     try:
-        subject.twin().in_training(**subject.example())
+        subject.twin().in_training(0, **subject.example())
     except RuntimeError as error:
         if "dtype" not in str(error):
             return False
         with suppress(Exception):
             half = subject.twin(torch.bfloat16)
-            return bool(np.isfinite(half.in_training(**half.example())["out"]).all())
+            return bool(np.isfinite(half.in_training(0, **half.example())["out"]).all())
     return False

@@ -17,6 +17,7 @@ from conformance.adapters.whole.fillers import of_shape
 from conformance.adapters.whole.layout_search import layout_of
 from conformance.adapters.whole.layouts import FEWER, ONE_ANSWER, SCORES
 from conformance.adapters.whole.names import meaning_of
+from conformance.adapters.whole.shapes import table_lengths
 
 _GROWN = 4
 """So many times as long an input has more stretches, where its answer has a row for each."""
@@ -105,7 +106,7 @@ class Trial:
             self.with_more_samples(laid, length)
         if laid.layout == "(B, ...)" and not self.has_rows(laid, length):
             return None, False
-        laid = self.answering_everywhere(laid, data)
+        laid, data = self.reading_whole_texts(self.answering_everywhere(laid, data), data)
         return laid, self.rows_apart(laid, data)
 
     def grows(self, calling: Calling, data: Mapping[str, Tensor]) -> bool:
@@ -222,6 +223,31 @@ class Trial:
         except Exception:
             return calling
         return laid if laid is not None and laid.layout not in ("(B, V)", "(B, 1, V)") else calling
+
+    def reading_whole_texts(self, calling: Calling, data: dict[str, Tensor]) -> tuple[Calling, dict[str, Tensor]]:
+        """A model that counts from where a text goes on, and hides the future only where it is given labels, takes one
+        word at a time without them: it is given labels, and a length that it takes with them."""
+        one = calling.main
+        writes = calling.layout == "(B, T, V)" and calling.outputs == one.vocab > 0
+        if not (writes and calling.labels and calling.offset) or not self.sees_the_future(calling, data):
+            return calling, data
+        labels = {calling.labels: lambda inputs: inputs.get("labels", inputs[one.meaning])}
+        whole = replace(calling, fixed={**calling.fixed, **labels})
+        for length in (one.length, *table_lengths(self.module)):
+            input_ = replace(one, length=length)
+            longer = replace(whole, inputs=(input_,))
+            with suppress(Exception):
+                more = first_data(longer, length or T)
+                if not self.sees_the_future(longer, more):
+                    return longer, more
+        return calling, data
+
+    def sees_the_future(self, calling: Calling, data: dict[str, Tensor]) -> bool:
+        """Whether another last word changes the answers before it."""
+        words = data[calling.main.meaning].clone()
+        words[:, -1] = other_words(words[:, -1])
+        before, after = (calling(self.module, x)["out"][:, :-1] for x in (data, {**data, calling.main.meaning: words}))
+        return not torch.allclose(before, after, atol=1e-5 * float(before.abs().max() + 1e-9))
 
     def rows_apart(self, calling: Calling, data: dict[str, Tensor]) -> bool:
         """Whether a change of the first sentence leaves the second's answer as it was."""

@@ -198,3 +198,93 @@ def test_a_large_model_that_fills_the_memory_is_not_tested(monkeypatch, is_large
     monkeypatch.setattr(type(one), "is_large", is_large)
     monkeypatch.setattr(type(one.whole), "twin", fill)
     assert run_check(CHECKS["model-precisions-agree"], one, "quick").verdict.name == verdict
+
+
+# --- calls
+
+
+class Vectors(nn.Module):
+    """A network of vectors whose matrices stand the other way round; the numbers of a picture are vectors, too."""
+
+    def __init__(self, settings: Settings):
+        super().__init__()
+        self.first = nn.ParameterList([torch.randn(settings.width, 64)])
+        self.second, self.act, self.drop = nn.ParameterList([torch.randn(64, settings.width)]), nn.GELU(), nn.Dropout()
+
+    def forward(self, x):
+        flat = self.act(x.view(-1, x.size(-1)) @ self.first[0]) @ self.second[0]
+        return self.drop(flat).view(x.size())
+
+
+def test_a_network_of_vectors_is_no_model_of_pictures():
+    Vectors(Settings())
+    assert pointed(Vectors).whole is None
+
+
+class Stepping(nn.Module):
+    """Without labels it reads one word behind those before it; with labels a whole text, of one length."""
+
+    hides = True
+
+    def __init__(self):
+        super().__init__()
+        self.words, self.head = nn.Embedding(VOCAB, WIDTH), nn.Linear(WIDTH, VOCAB)
+        self.qkv, self.past = nn.Linear(WIDTH, 3 * WIDTH), torch.zeros(4, 64, 2 * WIDTH)
+        self.register_buffer("places", torch.randn(24, WIDTH))
+
+    def forward(self, ids, targets=None, start_pos=0):
+        x, length = self.words(ids), ids.shape[1]
+        if targets is None:
+            query, now = self.qkv(x).split([WIDTH, 2 * WIDTH], -1)
+            self.past = self.past.to(x)
+            self.past[: len(ids), start_pos : start_pos + length] = now
+            key, value = self.past[: len(ids), : start_pos + length].chunk(2, -1)
+            return self.head(x + nn.functional.scaled_dot_product_attention(query, key, value)), None
+        query, key, value = self.qkv(x + self.places).chunk(3, -1)
+        x = x + nn.functional.scaled_dot_product_attention(query, key, value, is_causal=self.hides)
+        logits = self.head(x)
+        return logits, nn.functional.cross_entropy(logits.flatten(0, 1), targets.flatten())
+
+
+class SteppingThatLooksAhead(Stepping):
+    hides = False
+
+
+@pytest.mark.parametrize(("cls", "verdict"), [(Stepping, "PASS"), (SteppingThatLooksAhead, "FAIL")])
+def test_a_model_that_writes_word_by_word_without_labels_reads_whole_texts_with_them(cls, verdict):
+    assert said(cls, "language-model-is-causal") == verdict
+
+
+class Padded(nn.Module):
+    """Sentences may be left-padded with 0."""
+
+    def __init__(self, n_words=VOCAB):
+        super().__init__()
+        self.words, self.places = nn.Embedding(n_words, WIDTH, padding_idx=0), nn.Embedding(64, WIDTH)
+        self.attn, self.head = nn.MultiheadAttention(WIDTH, 2, batch_first=True), nn.Linear(WIDTH, n_words)
+
+    def forward(self, ids):
+        x = self.words(ids) + self.places(torch.arange(ids.shape[1]))
+        future = torch.ones(ids.shape[1], ids.shape[1], dtype=torch.bool).triu(1)
+        x = x + self.attn(x, x, x, attn_mask=future, key_padding_mask=ids == 0)[0].nan_to_num()
+        return self.head(x)
+
+
+class PaddedItems(nn.Module):
+    """Histories are left-padded with 0."""
+
+    def __init__(self, num_items=VOCAB):
+        super().__init__()
+        self.item_emb, self.places = nn.Embedding(num_items, WIDTH, padding_idx=0), nn.Embedding(64, WIDTH)
+        self.attn, self.head = nn.MultiheadAttention(WIDTH, 2, batch_first=True), nn.Linear(WIDTH, num_items)
+
+    def forward(self, ids):
+        x = self.item_emb(ids) + self.places(torch.arange(ids.shape[1]))
+        future = torch.ones(ids.shape[1], ids.shape[1], dtype=torch.bool).triu(1)
+        x = x + self.attn(x, x, x, attn_mask=future, key_padding_mask=ids == 0)[0].nan_to_num()
+        return self.head(x)
+
+
+@pytest.mark.parametrize(("cls", "verdict"), [(PaddedItems, "NOT_PROVIDED"), (Padded, "FAIL")])
+def test_items_stand_in_windows_that_are_filled_from_the_left(cls, verdict):
+    assert said(cls, "model-left-padding-changes-nothing-where-said") == verdict
