@@ -137,8 +137,9 @@ class PointedImplementation:
     def _is_whole(self, whole: WholeModel) -> bool:
         """Whether it is a model and no component: it reads tokens through a table, or images, or plays no role and
         gives other vectors than it takes, or is a stack of blocks. What gives a picture of the same shape, and neither
-        attends nor convolves, takes vectors, which the numbers of a picture may be, too. What takes one sentence and no batch answers each
-        word, and is judged as it runs. What calls itself an embedding and does not attend is part of a model."""
+        attends nor convolves, takes vectors, which the numbers of a picture may be, too. What takes one sentence and no
+        batch answers each word, and is judged as it runs. What calls itself an embedding and does not attend is part of
+        a model."""
         main = whole.calling.main
         if not whole.calling.reads_its_data or whole.rows_are_words:
             return False
