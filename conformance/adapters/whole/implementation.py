@@ -81,7 +81,7 @@ class PointedImplementation:
                 if stated.options:  # what is stated speaks of the whole
                     raise
                 reasons.append(error)
-                made, self.whole = otherwise_made(all_made_of(found, spec), made, role or "", stated)
+                made, self.whole = otherwise_made(all_made_of(found, spec), made, error, role or "", stated)
         if role is None or role not in WHOLE_MODELS:
             try:
                 maker = found if made is None or isinstance(found, nn.Module) else made.maker

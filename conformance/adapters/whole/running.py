@@ -25,7 +25,7 @@ from conformance.adapters.torch_subject import to_array
 from conformance.adapters.whole.calling import Calling, Lookups, T, default_dtype, quiet_evaluation
 from conformance.adapters.whole.calling_parts import PartCalling
 from conformance.adapters.whole.copying import copied, in_dtype, in_main_dtype, main_dtype
-from conformance.adapters.whole.layouts import FEWER, ONE_ANSWER
+from conformance.adapters.whole.layouts import ONE_ANSWER, STRETCHES
 from conformance.adapters.whole.making import Made
 from conformance.adapters.whole.renewed import Renewed, renewed_in
 from conformance.adapters.whole.results import named_tensors
@@ -101,12 +101,12 @@ class RunningModel:
     @property
     def positions(self) -> bool:
         """Whether the answer has a row for each position."""
-        return self.calling.layout not in (*ONE_ANSWER, FEWER, "(...)")
+        return self.calling.layout not in (*ONE_ANSWER, *STRETCHES, "(...)")
 
     @property
     def answers_stretches(self) -> bool:
         """Whether the answer has a row for each stretch of the time, and not for each position."""
-        return self.calling.layout == FEWER
+        return self.calling.layout in STRETCHES
 
     @property
     def stretch(self) -> int:

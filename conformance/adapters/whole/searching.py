@@ -29,7 +29,7 @@ from conformance.adapters.whole.calling import (
     quiet_evaluation,
 )
 from conformance.adapters.whole.fillers import Beside, Times, constants
-from conformance.adapters.whole.layouts import FEWER
+from conformance.adapters.whole.layouts import STRETCHES
 from conformance.adapters.whole.names import MAY_BE_LABELS
 from conformance.adapters.whole.proposing import FRAMES, Proposals
 from conformance.adapters.whole.shapes import table_lengths
@@ -220,7 +220,7 @@ class _Finder:
         """The calling with more numbers in a row, where few give one answer, or fewer are too few: of so few a model
         that shortens its input keeps one, in which nothing is seen of what it attends to."""
         shortens = found.layout in ("(B, 1, V)", "(B, ...)") or (
-            found.layout in (FEWER, "(B, V, T)") and found.main.length
+            found.layout in (*STRETCHES, "(B, V, T)") and found.main.length
         )
         if found.main.meaning != "x" or None not in found.main.shape or not shortens:
             return found

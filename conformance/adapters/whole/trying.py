@@ -15,7 +15,7 @@ from conformance.adapters.stated import Shape
 from conformance.adapters.whole.calling import B, Calling, Lookups, T, first_data, other_words
 from conformance.adapters.whole.fillers import of_shape
 from conformance.adapters.whole.layout_search import layout_of
-from conformance.adapters.whole.layouts import FEWER, ONE_ANSWER, SCORES
+from conformance.adapters.whole.layouts import FEWER, FEWER_FIRST, ONE_ANSWER, SCORES, STRETCHES
 from conformance.adapters.whole.names import meaning_of
 from conformance.adapters.whole.shapes import table_lengths
 
@@ -90,7 +90,7 @@ class Trial:
         beside = self.without_parameters(arguments, result)
         told = bool(read.lengths or read.optional_lengths or read.masks or read.optional_masks)
         laid = layout_of(read, data, result, beside, stretches=told)
-        if laid is not None and laid.layout == FEWER and not read.lengths and not self.grows(laid, data):
+        if laid is not None and laid.layout in STRETCHES and not read.lengths and not self.grows(laid, data):
             laid = layout_of(read, data, result, beside, stretches=False)
         if laid is None and _drops_last(read, result, length):
             return self.in_order(replace(candidate, drops_last=True), length)
@@ -106,6 +106,8 @@ class Trial:
             self.with_more_samples(laid, length)
         if laid.layout == "(B, ...)" and not self.has_rows(laid, length):
             return None, False
+        if laid.layout == FEWER and not self.has_rows(laid, length):
+            laid = replace(laid, layout=FEWER_FIRST)  # as many stretches as samples
         laid, data = self.reading_whole_texts(self.answering_everywhere(laid, data), data)
         return laid, self.rows_apart(laid, data)
 
