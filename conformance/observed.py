@@ -24,6 +24,8 @@ class Observed:
         self.name = str(getattr(impl, "name", type(impl).__name__))
         self.infers = bool(getattr(impl, "infers", False))
         """Whether nobody said what its parts shall be: the roles that they play were told by looking."""
+        self.is_large = bool(getattr(impl, "is_large", False))
+        """Whether it has so many parameters that the memory may be too small for a claim about it."""
         self.attributes: dict[str, dict[str, Any]] = {}
         self.places: dict[str, str] = {}
 

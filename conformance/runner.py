@@ -168,6 +168,9 @@ class _Run:
         except NotProvided as error:
             return _Example(Verdict.NOT_PROVIDED, draw, error=error)
         except (Exception, SystemExit) as error:
+            if self.impl.is_large and "can't allocate memory" in str(error):
+                too_large = NotProvided("it is too large for the memory that a claim may take")
+                return _Example(Verdict.NOT_PROVIDED, draw, error=too_large)
             return _Example(Verdict.ERROR, draw, error=error)
         for what, bitten in draw.bitten.items():
             self.bitten[what] = self.bitten.get(what, False) or bitten

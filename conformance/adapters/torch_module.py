@@ -160,7 +160,8 @@ class TorchModuleImplementation:
             if isinstance(part.constructor, PartOf):
                 with suppress(Exception):  # whatever it raises, it cannot be had
                     found = resolution_of(part.cls, role)
-                    self._by_themselves[role] = found if found.fits else None
+                    alike = _activation(found) == _activation(part)  # by itself it may have another by default
+                    self._by_themselves[role] = found if found.fits and alike else None
         return self._by_themselves[role]
 
     @property
@@ -174,6 +175,10 @@ class TorchModuleImplementation:
         several = "s" if len(self.unresolved) > 1 else ""
         heading = [f"{len(self.unresolved)} component{several} without a role"] if self.unresolved else []
         return "\n".join([*told, *heading, *self.unresolved])
+
+
+def _activation(resolution: Resolution) -> str | None:
+    return next((str(fact.value) for fact in resolution.facts if fact.subject == "activation"), None)
 
 
 def _handed_turned(codes: Resolution, attending: Resolution) -> bool | None:

@@ -267,6 +267,8 @@ def left_padding(impl: Any, draw: Draw) -> Evidence:
     how = subject.padding_of(name)
     if not subject.line_of(LEFT) or subject.line_of(NOT_LEFT) or subject.calling.two_sided or not subject.free_length:
         raise NotProvided("its code does not say that padding may stand on the left")
+    if subject.line_of(r"(?i)\b(self\.)?item_?emb|\b(num|n)_items\b"):  # Kang and McAuley 2018, section III
+        raise NotProvided("it reads items, in windows of one length that are filled from the left: no place moves")
     if how not in ("mask", "token") or not subject.calling.main.vocab or subject.answers_stretches:
         raise NotProvided("it takes no mask of padding and says of no token that it is padding")
     alone = subject.example(1, 5, seed=56)

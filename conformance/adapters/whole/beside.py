@@ -21,6 +21,7 @@ import torch
 from torch import Tensor, nn
 
 from conformance.adapters.stated import Shape
+from conformance.adapters.whole.names import PLACES
 from conformance.adapters.whole.shapes import number_shapes, said_sizes, shapes_told, table_lengths
 from conformance.adapters.whole.told import Told
 from conformance.places import innermost_line
@@ -71,9 +72,11 @@ class Form:
 
 def beside(shape: Shape) -> Tensor:
     """An input of a shape that is the same for every sample: noise, one, or for each step 1 (True) or 0 in turn, of
-    which the first is real where 0 is padding."""
+    which the first is real where 0 is padding. Of what is called places, each once."""
     if shape.dtype == "float":
         return numbers(shape.name, shape.sizes).to(torch.get_default_dtype())
+    if shape.dtype == "int" and len(shape.sizes) == 2 and PLACES.fullmatch(shape.name.lower()):
+        return torch.arange(shape.sizes[1]).expand(*shape.sizes)
     steps = (torch.arange(shape.sizes[-1]) + 1) % 2 if len(shape.sizes) > 1 else torch.tensor(1)
     return steps.expand(*shape.sizes).to(torch.bool if shape.dtype == "bool" else torch.int64)
 

@@ -111,6 +111,12 @@ class Calling:
         return self.inputs[-1]
 
     @property
+    def reads_its_data(self) -> bool:
+        """Whether a table reads its main input, or that is numbers: whole numbers that no table reads, such as the
+        places of what is gathered, are no words, and no others can be drawn."""
+        return bool(self.main.vocab or self.main.shape)
+
+    @property
     def takes_several_kinds(self) -> bool:
         """Whether its inputs are of different kinds: vectors of different widths, numbers, ids."""
         return len({(shape.dtype, shape.sizes[2:]) for shape in self.beside.values()}) > 1

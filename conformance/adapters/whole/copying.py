@@ -52,6 +52,16 @@ def in_dtype(module: nn.Module, dtype: torch.dtype) -> nn.Module:
     return module._apply(cast)
 
 
+def main_dtype(module: nn.Module) -> torch.dtype:
+    """The dtype of its first floating parameters."""
+    return next((p.dtype for p in module.parameters() if p.is_floating_point()), torch.float32)
+
+
+def in_main_dtype(module: nn.Module, dtype: torch.dtype) -> nn.Module:
+    """The module itself with its main dtype; as it is where it has that already, with others beside it."""
+    return module if main_dtype(module) is dtype else in_dtype(module, dtype)
+
+
 def _is_plain(kind: type[nn.Module]) -> bool:
     """Whether modules of a class are copied as `copy.deepcopy` copies any module: all that is in their `__dict__`."""
     own = ("__reduce_ex__", "__reduce__", "__getstate__", "__setstate__", "__new__")

@@ -6,6 +6,7 @@ sentence each, what of the thing that was pointed at could not be tested, and wh
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
@@ -36,6 +37,7 @@ from conformance.adapters.whole.model import WholeModel, part, whole_model
 from conformance.adapters.whole.names import families_of
 from conformance.adapters.whole.reference import Difference, first_difference
 from conformance.adapters.whole.remaking import otherwise_made, reads_words
+from conformance.adapters.whole.shapes import CONVOLUTIONS
 from conformance.adapters.whole.variants import variants
 from conformance.protocol import WHOLE_MODELS, NotProvided
 
@@ -79,7 +81,7 @@ class PointedImplementation:
                 if stated.options:  # what is stated speaks of the whole
                     raise
                 reasons.append(error)
-                made, self.whole = otherwise_made(all_made_of(found, spec), made, role or "", stated)
+                made, self.whole = otherwise_made(all_made_of(found, spec), made, error, role or "", stated)
         if role is None or role not in WHOLE_MODELS:
             try:
                 maker = found if made is None or isinstance(found, nn.Module) else made.maker
@@ -99,8 +101,8 @@ class PointedImplementation:
         if self.running is None and self.parts is None and role is None and isinstance(found, type):
             with suppress(Unresolved):
                 self.running = in_place(found, str(reasons[0]))
-        if self.running is None and self.parts is None:  # it ran as a model, and is nothing else
-            self.running = self.whole = ran
+        if self.running is None and self.parts is None and ran is not None and ran.calling.reads_its_data:
+            self.running = self.whole = ran  # it ran as a model, and is nothing else
         in_parts = made if self.running is None and made and role is None and reads_words(made) else None
         self.beside: HelpersImplementation | None = None
         shown = self.whole.twin().module if self.whole else in_parts.fresh().eval() if in_parts else None
@@ -134,17 +136,24 @@ class PointedImplementation:
 
     def _is_whole(self, whole: WholeModel) -> bool:
         """Whether it is a model and no component: it reads tokens through a table, or images, or plays no role and
-        gives other vectors than it takes, or is a stack of blocks. What takes one sentence and no batch answers each
-        word, and is judged as it runs. What calls itself an embedding and does not attend is part of a model."""
+        gives other vectors than it takes, or is a stack of blocks. What gives a picture of the same shape, and neither
+        attends nor convolves, takes vectors, which the numbers of a picture may be, too. What takes one sentence and no
+        batch answers each word, and is judged as it runs. What calls itself an embedding and does not attend is part of
+        a model."""
         main = whole.calling.main
-        if not (main.vocab or main.shape) or whole.rows_are_words:
+        if not whole.calling.reads_its_data or whole.rows_are_words:
             return False
         seen: frozenset[str] = frozenset()
         with suppress(Exception):
             seen = whole.inside().seen
         if re.search(r"embed", self.name, re.IGNORECASE) and "attention" not in seen:
             return False
-        if main.vocab or len(main.shape) == 3:
+        is_image = len(main.shape) == 3
+        same_shape = is_image and whole.calling.outputs == math.prod(size or 0 for size in main.shape)
+        convolves = any(isinstance(part, CONVOLUTIONS) for part in whole.module.modules())
+        if same_shape and not convolves and not seen & {"attention", "blocks"}:
+            return False
+        if main.vocab or is_image:
             return len(list(whole.module.modules())) > 3
         if (whole.answers_stretches or whole.calling.takes_several_kinds) and "attention" in seen:
             return True
@@ -174,6 +183,11 @@ class PointedImplementation:
     @property
     def kind(self) -> str | None:
         return (self.whole.kind or None) if self.whole else None
+
+    @property
+    def is_large(self) -> bool:
+        """Whether it has more parameters than a test should take, and no option makes it smaller."""
+        return self.running is not None and self.running.made.large
 
     @property
     def roles(self) -> tuple[str, ...]:

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from conformance.adapters.inference.calls import tensors_in
 from conformance.adapters.whole.calling import Calling
-from conformance.adapters.whole.layouts import FEWER, LAYOUTS, laid_out
+from conformance.adapters.whole.layouts import LAYOUTS, STRETCHES, laid_out
 
 
 def layout_of(
@@ -34,7 +34,7 @@ def layout_of(
         for at, tensor in chosen or offered:
             if tensor.ndim == 0 or (layout == "(B, ...)" and calling.main.meaning != "x"):
                 continue
-            if layout == FEWER and not (stretches and calling.main.meaning == "x" and tensor.ndim == 3):
+            if layout in STRETCHES and not (stretches and calling.main.meaning == "x" and tensor.ndim == 3):
                 continue
             if layout == "(B, V, T)" and not wanted and tensor.ndim == 3 and tensor.shape[2] in vocabs:
                 continue  # its scores are of words, and stand last

@@ -13,7 +13,12 @@ SCORES = "(B, T)"
 FEWER = "(B, S, V)"
 """The layout of an answer with a row for each of S stretches of the time, as behind convolutions with strides."""
 
-LAYOUTS = ("(B, T, V)", "(T, B, V)", "(B, V, T)", "(B * T, V)", FEWER, *ONE_ANSWER)
+FEWER_FIRST = "(S, B, V)"
+"""The same with the stretches first, as torch's CTC loss takes them."""
+
+STRETCHES = (FEWER, FEWER_FIRST)
+
+LAYOUTS = ("(B, T, V)", "(T, B, V)", "(B, V, T)", "(B * T, V)", *STRETCHES, *ONE_ANSWER)
 
 
 def laid_out(tensor: Tensor, layout: str, batch: int, length: int, outputs: int) -> Tensor | None:
@@ -29,13 +34,14 @@ def laid_out(tensor: Tensor, layout: str, batch: int, length: int, outputs: int)
         "(B)": (batch,),
         SCORES: (batch, length),
         FEWER: (batch, tensor.shape[1] if tensor.ndim == 3 else -1, outputs),
+        FEWER_FIRST: (len(tensor) if tensor.ndim == 3 else -1, batch, outputs),
     }
     if layout == "(B, ...)":
         fits = tensor.ndim > 2 and len(tensor) == batch and tensor.numel() == batch * outputs
         return tensor.reshape(batch, outputs) if fits else None
     if tuple(tensor.shape) != shapes[layout]:
         return None
-    if layout == "(T, B, V)":
+    if layout in ("(T, B, V)", FEWER_FIRST):
         return tensor.transpose(0, 1)
     if layout == "(B, V, T)":
         return tensor.transpose(1, 2)

@@ -23,9 +23,10 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 from functools import partial
 from pathlib import Path
-from types import FunctionType, MethodType, ModuleType
+from types import FunctionType, MethodType, ModuleType, NoneType
 from typing import Any
 
+import torch
 from torch import nn
 
 from conformance.adapters import Specification, as_torch_module, is_expression
@@ -344,8 +345,9 @@ def _fitted(name: str, way: _Way, evaluator: Callable[..., Evaluator], around: S
         with empty_is_nan():
             module = _module(name, way.make(evaluates))
         fill(module)
-        shown, given = shown or evaluates.shown, evaluates.given
+        shown, before, given = shown or evaluates.shown, given, evaluates.given
         even = _divides(given)
+        sizing.changed -= {option for option in sizing.changes if _is_handed_no(option, way.maker, given, before)}
         return module
 
     sizing = Sizing()
@@ -361,6 +363,14 @@ def _fitted(name: str, way: _Way, evaluator: Callable[..., Evaluator], around: S
     large = parameters_in(module) > MAX_PARAMETERS
     facts = [Fact("constructor", shown, way.evidence), *sizes]
     return Made(name, type(module), facts, make, sizing, even, given, large, way.maker)
+
+
+def _is_handed_no(option: str, maker: Any, given: Mapping[str, Any], before: Mapping[str, Any]) -> bool:
+    """Whether a constructor gets single numbers, as before an option was put in, and none that is called so: the option
+    is one of settings that its caller reads other numbers from."""
+    names = {*given, *inspect.signature(maker).parameters}
+    is_plain = all(isinstance(value, (int, float, str, NoneType, torch.device)) for value in given.values())
+    return bool(given) and is_plain and given == before and all(meaning(name) != option for name in names)
 
 
 def _divides(given: Mapping[str, Any]) -> bool:

@@ -6,6 +6,7 @@ The families of experiments stand in layers: each inherits from the families who
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -50,10 +51,13 @@ from conformance.adapters.whole.recommending import RecommendProbes
 from conformance.adapters.whole.resizing import ResizeProbes
 from conformance.adapters.whole.row_methods import RowMethodProbes
 from conformance.adapters.whole.running import moved
+from conformance.adapters.whole.scaling import parameters_in
 from conformance.adapters.whole.searching import NoAnswer, calling_of
+from conformance.adapters.whole.sizes import MAX_WIDE_PARAMETERS
 from conformance.adapters.whole.start_probes import StartProbes
 from conformance.adapters.whole.state_probes import StateProbes
 from conformance.adapters.whole.unread import UnreadProbes
+from conformance.adapters.whole.used_functions import functions_called_by, text_of
 from conformance.adapters.whole.vain_terms import VainTermProbes
 
 
@@ -163,10 +167,30 @@ def part(made: Made) -> WholeModel:
 
 
 def in_double(subject: WholeModel) -> WholeModel:
-    """The subject in float64; as it is where it cannot compute so."""
+    """The subject in float64; as it is where it cannot compute so, or is so large that few copies would fit in the
+    memory."""
+    if parameters_in(subject.module) > MAX_WIDE_PARAMETERS:
+        return subject
     wide = subject.twin(torch.float64)
     with suppress(Exception):
         out = wide(**wide.example())["out"]
         if np.isfinite(out).all():
-            return wide
+            return subject.twin(torch.bfloat16) if _trains_in_half_only(wide) else wide
     return subject
+
+
+def _trains_in_half_only(subject: WholeModel) -> bool:
+    """Whether its code makes numbers of half precision by hand that only parameters of half precision go together with
+    in training; in evaluation torch may turn them by itself."""
+    forward = inspect.unwrap(type(subject.module).forward)
+    if not any("bfloat16" in text_of(one) for one in (forward, *functions_called_by(forward))):
+        return False
+    try:
+        subject.twin().in_training(0, **subject.example())
+    except RuntimeError as error:
+        if "dtype" not in str(error):
+            return False
+        with suppress(Exception):
+            half = subject.twin(torch.bfloat16)
+            return bool(np.isfinite(half.in_training(0, **half.example())["out"]).all())
+    return False

@@ -47,6 +47,12 @@ MAY_BE_LABELS = re.compile(r"targets?|tgt|trg|y|labels?|next_(tokens?|ids)")
 TIMES = re.compile(r"days?|dates?|(time_?)?stamps?|times|hours|minutes|seconds|(event|visit|purchase)_(times|days)")
 """Names of when each step of a sequence was: numbers that rise."""
 
+PLACES = re.compile(
+    r"((un)?masked?|visible|keep|kept|patch|token|context|target|query|gather|shuffle|restore|pos(ition)?)?_?"
+    r"(idxs?|indices|index(es)?|perm(utation)?)"
+)
+"""Names of the places of a sequence that are taken out of it: no two of them are the same."""
+
 IMAGES = re.compile(r"(\w+_)?(im(age)?s?|imgs?|pictures?|pixels?|pixel_values|photos?)")
 """Names of images: what has a height and a width."""
 

@@ -18,16 +18,20 @@ def reads_words(made: Made) -> bool:
     return any(isinstance(part, nn.Embedding) for part in made.fresh().modules())
 
 
+_REFUSES = ": raise "
+"""Stands before the line of the user's that raises, where the model raises by itself."""
+
 MOST_WAYS = 4
 """So many more ways to make a model are tried where it cannot be called as it was made first."""
 
 
 def otherwise_made(
-    ways: Iterator[Made], made: Made, kind: str = "", stated: Stated | None = None
+    ways: Iterator[Made], made: Made, why: Exception, kind: str = "", stated: Stated | None = None
 ) -> tuple[Made, WholeModel | None]:
-    """A model of words that cannot be called as it was `made`, made in the first of these ways in which it can: an
-    option that is None may be needed. As it was made, and None, where there is none, or it is no model of words."""
-    if reads_words(made):
+    """A model of words, or one that refuses its options by itself, that cannot be called as it was `made`, made in the
+    first of these ways in which it can: an option that is None may be needed. why: what calling it raised. As it was
+    made, and None, where there is none, or it is no such model."""
+    if reads_words(made) or _REFUSES in str(why):
         for other in islice((way for way in ways if way.facts[0].value != made.facts[0].value), MOST_WAYS):
             with suppress(Exception):
                 return other, whole_model(other, kind, stated)

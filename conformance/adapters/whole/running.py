@@ -8,6 +8,7 @@ each family of them is a class that inherits from it, and `WholeModel` is all of
 from __future__ import annotations
 
 import copy
+import gc
 import inspect
 import math
 from collections.abc import Iterator, Mapping
@@ -24,12 +25,13 @@ from conformance.adapters.inference.facts import Fact
 from conformance.adapters.torch_subject import to_array
 from conformance.adapters.whole.calling import Calling, Lookups, T, default_dtype, quiet_evaluation
 from conformance.adapters.whole.calling_parts import PartCalling
-from conformance.adapters.whole.copying import copied, in_dtype
-from conformance.adapters.whole.layouts import FEWER, ONE_ANSWER
+from conformance.adapters.whole.copying import copied, in_dtype, in_main_dtype, main_dtype
+from conformance.adapters.whole.layouts import ONE_ANSWER, STRETCHES
 from conformance.adapters.whole.making import Made
 from conformance.adapters.whole.renewed import Renewed, renewed_in
 from conformance.adapters.whole.results import named_tensors
-from conformance.adapters.whole.sizes import meaning
+from conformance.adapters.whole.scaling import parameters_in
+from conformance.adapters.whole.sizes import MAX_WIDE_PARAMETERS, meaning
 from conformance.adapters.whole.watching import Watching
 from conformance.protocol import Array, Arrays, NotProvided
 from conformance.seeds import seed_torch
@@ -77,7 +79,7 @@ class RunningModel:
 
     @property
     def torch_dtype(self) -> torch.dtype:
-        return next((p.dtype for p in self.module.parameters() if p.is_floating_point()), torch.float32)
+        return main_dtype(self.module)
 
     @property
     def dtype(self) -> np.dtype:
@@ -87,7 +89,9 @@ class RunningModel:
     @property
     def noise(self) -> float:
         """How far two ways to compute the same may lie apart, relative to the largest output: float32's rounding where
-        the model casts to it by itself, whatever its parameters are."""
+        the model casts to it by itself, whatever its parameters are; that of half precision where it is made so."""
+        if self.torch_dtype in _HALVES:
+            return 2e-2
         if "noise" not in self.known:
             narrow = _Narrow()
             with quiet_evaluation(self.module), narrow:
@@ -98,12 +102,12 @@ class RunningModel:
     @property
     def positions(self) -> bool:
         """Whether the answer has a row for each position."""
-        return self.calling.layout not in (*ONE_ANSWER, FEWER, "(...)")
+        return self.calling.layout not in (*ONE_ANSWER, *STRETCHES, "(...)")
 
     @property
     def answers_stretches(self) -> bool:
         """Whether the answer has a row for each stretch of the time, and not for each position."""
-        return self.calling.layout == FEWER
+        return self.calling.layout in STRETCHES
 
     @property
     def stretch(self) -> int:
@@ -281,6 +285,8 @@ class RunningModel:
 
     def twin(self, dtype: torch.dtype | None = None) -> Self:
         """A copy that shares nothing, in another dtype if one is given."""
+        if parameters_in(self.module) > MAX_WIDE_PARAMETERS:
+            gc.collect()  # the copies of earlier claims, which may hold themselves
         module = copied(self.module)
         return replace(self, module=in_dtype(module, dtype) if dtype else module)
 
@@ -304,19 +310,29 @@ class RunningModel:
             return self.module
 
     def in_precision(self, name: str) -> Self:
-        """A copy that computes in "float32", "bfloat16", ..."""
-        return self.twin(getattr(torch, name))
+        """A copy that computes in "float32", "bfloat16", ... Raises NotProvided where the code makes the model one of
+        half precision, and does not run in another."""
+        twin = self.twin(getattr(torch, name))
+        if self.torch_dtype in _HALVES:
+            try:
+                twin(**twin.example())
+            except RuntimeError as error:
+                raise NotProvided(f"it is made for {self.torch_dtype}, and does not run in {name}: {error}") from error
+        return twin
 
     def fresh(self, seed: int = 1, **changes: Any) -> Self:
         """Another model made in the same way, from another seed, and moved, so that what starts at zero acts. Raises
         NotProvided where none can be made."""
         try:
-            module = in_dtype(moved(self.made.fresh(seed, **changes), seed), self.torch_dtype).eval()
+            module = in_main_dtype(moved(self.made.fresh(seed, **changes), seed), self.torch_dtype).eval()
         except NotProvided:
             raise
         except Exception as error:
             raise NotProvided(f"it cannot be made with {changes}: {type(error).__name__}: {error}") from error
         return replace(self, module=module)
+
+
+_HALVES = (torch.bfloat16, torch.float16)
 
 
 class _Narrow(Watching):

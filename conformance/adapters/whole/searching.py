@@ -30,7 +30,7 @@ from conformance.adapters.whole.calling import (
     quiet_evaluation,
 )
 from conformance.adapters.whole.fillers import Beside, Times, constants
-from conformance.adapters.whole.layouts import FEWER
+from conformance.adapters.whole.layouts import STRETCHES
 from conformance.adapters.whole.masking import NONE, Unread, unread
 from conformance.adapters.whole.names import MAY_BE_LABELS
 from conformance.adapters.whole.proposing import FRAMES, Proposals
@@ -83,13 +83,17 @@ class _Finder:
 
     def find(self) -> Calling:
         optional = any(p.meaning == "mask" and not p.required for p in self.proposals.parameters)
+        unread: Calling | None = None
         for all_masks in (False, True) if optional else (False,):  # None, the default, is not always taken
             found = self.first_that_runs(all_masks)
-            if found is not None:
+            if found is not None and found.reads_its_data:
                 return self.with_times(_without_none(found))
+            unread = unread or found
         for optional in (False, True) if not self.proposals.given else ():
             if (found := self.as_climbed(optional)) is not None:
                 return _without_none(found)
+        if unread is not None:
+            return self.with_times(_without_none(unread))
         name = type(self.module).__name__
         if not self.failures:
             raise Unresolved(f"{name}.forward takes no input that is known: say what it takes with --claims-input")
@@ -243,7 +247,7 @@ class _Finder:
         """The calling with more numbers in a row, where few give one answer, or fewer are too few: of so few a model
         that shortens its input keeps one, in which nothing is seen of what it attends to."""
         shortens = found.layout in ("(B, 1, V)", "(B, ...)") or (
-            found.layout in (FEWER, "(B, V, T)") and found.main.length
+            found.layout in (*STRETCHES, "(B, V, T)") and found.main.length
         )
         if found.main.meaning != "x" or None not in found.main.shape or not shortens:
             return found

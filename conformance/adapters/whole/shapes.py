@@ -30,7 +30,7 @@ _HEIGHTS, _BROADS = (re.compile(rf"(img|image|input)?_?{side}") for side in ("(h
 _USUAL_SIDES = (32, 28, 16, 64, 224, 8)
 _USUAL_WIDTHS = (80, 40)
 """Of the features of a frame of speech."""
-_CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
+CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
 _SIDE_AXES = re.compile(r"(img_?|image_?)?(h|w|height|width|size|side)")
 _FREE_AXES = re.compile(
     r"t|l|s|n|tx|ty|len(gth)?|\w*seq(uence)?(_?len(gth)?)?|\w*_len(gth)?|time(_?steps)?|steps?|frames?|samples?|tokens?|words?|"
@@ -88,12 +88,12 @@ def _sizes_of(axes: Sequence[int | str], at: int, module: nn.Module, said: Mappi
     if own and len(name) > 1:
         return own
     if _PLANES_AXES.fullmatch(name) and len(axes) == 3 and at == 0:
-        first = next((p for p in module.modules() if isinstance(p, _CONVOLUTIONS)), None)
+        first = next((p for p in module.modules() if isinstance(p, CONVOLUTIONS)), None)
         return list(dict.fromkeys([*([first.in_channels] if first else []), 3, 1]))
     counted = [size for key, size in said.items() if plain and re.fullmatch(rf"(n|num)_?{re.escape(plain)}s?", key)]
     told = [size for key, size in said.items() if _WIDTHS.fullmatch(key) or _CHANNELS.fullmatch(key)]
     maps = [part.in_features for part in module.modules() if isinstance(part, nn.Linear)]
-    maps += [part.in_channels for part in module.modules() if isinstance(part, _CONVOLUTIONS)]
+    maps += [part.in_channels for part in module.modules() if isinstance(part, CONVOLUTIONS)]
     free: list[int | None] = [None] if not axis or len(name) == 1 else []
     last = at == len(axes) - 1 and len(axes) > 1
     widths = list(dict.fromkeys([*own, *counted, *told, *maps]))[:_MOST_WIDTHS]
@@ -106,8 +106,8 @@ def said_sizes(module: nn.Module, options: Mapping[str, Any]) -> dict[str, int]:
 
 
 def _shapes(module: nn.Module, said: Mapping[str, int]) -> Iterator[Shape]:
-    first = next((p for p in module.modules() if isinstance(p, (*_CONVOLUTIONS, nn.Linear))), None)
-    convolution = next((p for p in module.modules() if isinstance(p, _CONVOLUTIONS)), None)
+    first = next((p for p in module.modules() if isinstance(p, (*CONVOLUTIONS, nn.Linear))), None)
+    convolution = next((p for p in module.modules() if isinstance(p, CONVOLUTIONS)), None)
     planes = dict.fromkeys([*(size for name, size in said.items() if _CHANNELS.fullmatch(name) and size < 16), 3, 1])
     high, broad = (
         next((size for name, size in said.items() if named.fullmatch(name)), 0) for named in (_HEIGHTS, _BROADS)

@@ -20,6 +20,9 @@ from conformance.adapters.inference.names import meanings
 
 MAX_PARAMETERS = 3_000_000
 """A model with more is made at smaller sizes."""
+MAX_WIDE_PARAMETERS = 50_000_000
+"""A model with more, which no option makes smaller, computes in its own precision, and is copied when earlier copies
+are gone: few fit in the memory."""
 MAX_VOCAB, MAX_LENGTH, MAX_LAYERS, MAX_SIDE = 211, 64, 2, 64
 """What sizes that are scaled down are at most: tokens, positions, layers, sides of images in whole patches."""
 HEAD_WIDTHS = (8, 4, 2)
@@ -32,6 +35,7 @@ _VOCABS = ("vocab", "src_vocab", "tgt_vocab")
 
 _PARTS: tuple[tuple[str, str], ...] = (
     (r"drop", "dropout"),
+    (r"learn(ing)?_?rate", "learning_rate"),
     (r"mask(ed|s|ing)?_?(width|size|len)", "masked"),
     (r"activation|^act(_(?!dim|size|num)|$)", "activation"),
     (r"^norm_(layer|class|cls)$", "norm"),
@@ -77,7 +81,7 @@ SMALL: dict[str, Any] = {
     **{"batch": 4, "pad_id": 0, "tied": False, "batch_first": True, "causal": False, "layer_idx": 0, "d_out": 32},
     **{"ff_ratio": 2, "drop_path": 0.0, "bos_id": 1, "eos_id": 2, "multiple": 8, "smoothing": 0.1, "model_type": ""},
     **{"device": torch.device("cpu"), "dtype": torch.float32, "parallel": False, "norm": nn.LayerNorm},
-    **{"ignored": -100, "share": 0.01},
+    **{"ignored": -100, "share": 0.01, "learning_rate": 1e-3},
 }
 """Meaning -> what a constructor gets that needs it where nothing shows a value."""
 

@@ -15,8 +15,9 @@ from conformance.adapters.stated import Shape
 from conformance.adapters.whole.calling import B, Calling, Lookups, T, first_data, other_words
 from conformance.adapters.whole.fillers import of_shape
 from conformance.adapters.whole.layout_search import layout_of
-from conformance.adapters.whole.layouts import FEWER, ONE_ANSWER, SCORES
+from conformance.adapters.whole.layouts import FEWER, FEWER_FIRST, ONE_ANSWER, SCORES, STRETCHES
 from conformance.adapters.whole.names import meaning_of
+from conformance.adapters.whole.shapes import table_lengths
 
 _GROWN = 4
 """So many times as long an input has more stretches, where its answer has a row for each."""
@@ -89,7 +90,7 @@ class Trial:
         beside = self.without_parameters(arguments, result)
         told = bool(read.lengths or read.optional_lengths or read.masks or read.optional_masks)
         laid = layout_of(read, data, result, beside, stretches=told)
-        if laid is not None and laid.layout == FEWER and not read.lengths and not self.grows(laid, data):
+        if laid is not None and laid.layout in STRETCHES and not read.lengths and not self.grows(laid, data):
             laid = layout_of(read, data, result, beside, stretches=False)
         if laid is None and _drops_last(read, result, length):
             return self.in_order(replace(candidate, drops_last=True), length)
@@ -107,7 +108,9 @@ class Trial:
             return None, False
         if laid.layout == "(B, ...)" and not self.has_rows(laid, length):
             return None, False
-        laid = self.answering_everywhere(laid, data)
+        if laid.layout == FEWER and not self.has_rows(laid, length):
+            laid = replace(laid, layout=FEWER_FIRST)  # as many stretches as samples
+        laid, data = self.reading_whole_texts(self.answering_everywhere(laid, data), data)
         return laid, self.rows_apart(laid, data)
 
     def grows(self, calling: Calling, data: Mapping[str, Tensor]) -> bool:
@@ -226,6 +229,31 @@ class Trial:
         except Exception:
             return calling
         return laid if laid is not None and laid.layout not in ("(B, V)", "(B, 1, V)") else calling
+
+    def reading_whole_texts(self, calling: Calling, data: dict[str, Tensor]) -> tuple[Calling, dict[str, Tensor]]:
+        """A model that counts from where a text goes on, and hides the future only where it is given labels, takes one
+        word at a time without them: it is given labels, and a length that it takes with them."""
+        one = calling.main
+        writes = calling.layout == "(B, T, V)" and calling.outputs == one.vocab > 0
+        if not (writes and calling.labels and calling.offset) or not self.sees_the_future(calling, data):
+            return calling, data
+        labels = {calling.labels: lambda inputs: inputs.get("labels", inputs[one.meaning])}
+        whole = replace(calling, fixed={**calling.fixed, **labels})
+        for length in (one.length, *table_lengths(self.module)):
+            input_ = replace(one, length=length)
+            longer = replace(whole, inputs=(input_,))
+            with suppress(Exception):
+                more = first_data(longer, length or T)
+                if not self.sees_the_future(longer, more):
+                    return longer, more
+        return calling, data
+
+    def sees_the_future(self, calling: Calling, data: dict[str, Tensor]) -> bool:
+        """Whether another last word changes the answers before it."""
+        words = data[calling.main.meaning].clone()
+        words[:, -1] = other_words(words[:, -1])
+        before, after = (calling(self.module, x)["out"][:, :-1] for x in (data, {**data, calling.main.meaning: words}))
+        return not torch.allclose(before, after, atol=1e-5 * float(before.abs().max() + 1e-9))
 
     def rows_apart(self, calling: Calling, data: dict[str, Tensor]) -> bool:
         """Whether a change of the first sentence leaves the second's answer as it was."""
