@@ -288,3 +288,29 @@ class PaddedItems(nn.Module):
 @pytest.mark.parametrize(("cls", "verdict"), [(PaddedItems, "NOT_PROVIDED"), (Padded, "FAIL")])
 def test_items_stand_in_windows_that_are_filled_from_the_left(cls, verdict):
     assert said(cls, "model-left-padding-changes-nothing-where-said") == verdict
+
+
+@dataclass
+class ListenerSettings:
+    mode: str = "all"
+
+
+class Listener(nn.Module):
+    """Log-probabilities of letters for each stretch of sound, the stretches first."""
+
+    def __init__(self, cfg: ListenerSettings):
+        super().__init__()
+        self.front, self.mode = nn.Conv1d(12, WIDTH, 3, 2, 1), cfg.mode
+        self.body, self.ctc = nn.TransformerEncoder(Layer(), 2), nn.Linear(WIDTH, VOCAB)
+
+    def forward(self, feats, feat_lens):
+        if self.mode == "chunks":
+            raise ValueError("chunks need their size")
+        x = self.body(self.front(feats.transpose(1, 2)).transpose(1, 2))
+        return self.ctc(x).log_softmax(-1).transpose(0, 1), (feat_lens + 1) // 2
+
+
+def test_what_refuses_its_options_is_made_otherwise_and_its_stretches_may_stand_first():
+    chunked = Listener(ListenerSettings(mode="chunks"))
+    assert chunked.mode == "chunks"
+    assert pointed(Listener).whole.calling.layout == "(S, B, V)"
