@@ -15,6 +15,7 @@ from torch import nn  # noqa: E402
 from wholes import pointed  # noqa: E402
 
 from conformance.adapters.whole import model as of_model  # noqa: E402
+from conformance.adapters.whole.told import told_by_forward  # noqa: E402
 from conformance.check import CHECKS  # noqa: E402
 from conformance.runner import run_check  # noqa: E402
 
@@ -314,3 +315,16 @@ def test_what_refuses_its_options_is_made_otherwise_and_its_stretches_may_stand_
     chunked = Listener(ListenerSettings(mode="chunks"))
     assert chunked.mode == "chunks"
     assert pointed(Listener).whole.calling.layout == "(S, B, V)"
+
+
+class Folding(nn.Module):
+    channels, patches = 3, 5
+
+    def forward(self, x):
+        batch = x.shape[0]
+        x = x.view(batch * self.channels, self.patches, -1)
+        return x.view(batch, self.channels, self.patches, -1)
+
+
+def test_axes_that_become_one_with_the_batch_are_told():
+    assert told_by_forward(Folding(), ["x"])["x"].axes == ("batch", 3, 5, "")
