@@ -1,7 +1,8 @@
 """What the code of a forward says of the shapes of its inputs, read as text and as syntax.
 
 Documentation ("x: (B, T, n_mels)"), annotations that state axes, unpacked shapes (``b, t, c = x.shape``), comparisons
-that raise (``assert t == self.context``), views that fold axes into the batch and patterns of rearrange. `searching` tries these shapes before others.
+that raise (``assert t == self.context``), views that fold axes into the batch, and patterns of rearrange. `searching`
+tries these shapes before others.
 """
 
 from __future__ import annotations
