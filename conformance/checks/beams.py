@@ -15,7 +15,7 @@ from conformance.draw import Draw
 from conformance.evidence import Evidence, all_of, note, true
 from conformance.protocol import Array, NotProvided
 
-MOST = 128
+MOST = 256
 """Vocabularies above this are not searched whole."""
 
 
@@ -164,7 +164,11 @@ def _prefers_shorter(subject: Any, writer: Any) -> Evidence | None:
     name = writer.options.get("length_penalty", "")
     default = writer.default("length_penalty") if name else None
     power = rf"\*\*\s*\(?\s*(self\.)?{name}\b|pow\([^()]*\b{name}\b"
-    if not name or not re.search(power, writer.source) or (isinstance(default, int | float) and default < 0):
+    if (
+        not name
+        or not any(re.search(power, source) for source in writer.sources)
+        or (isinstance(default, int | float) and default < 0)
+    ):
         return None
     data = _one(prompt(subject, writer.rows, 89))
     plain = writer.write(subject, data, WORDS, beams=BEAMS)
@@ -189,7 +193,9 @@ def _prefers_shorter(subject: Any, writer: Any) -> Evidence | None:
     ).saying(
         diagnosis=f"The larger {name} is, the shorter is what {writer.name} finds: scores below zero are multiplied by "
         "the power of the length, not divided.",
-        place=writer.line_of(r"\*\s*\w*(lp|pen\w*|norm\w*)\b\s*\(?|\*\s*\(?len\(", rf"\*\*\s*{name}"),
+        place=writer.line_of(
+            r"\*\s*\w*(lp|pen\w*|norm\w*)\b\s*\(?|\*\s*\(?len\(", rf"\*\*\s*{name}", rf"\b{name}\b.*\)"
+        ),
         mend="score / length ** alpha",
     )
 

@@ -110,6 +110,11 @@ class Declared:
                         return f"{file}:{int(start) + number}"
         return self.place
 
+    @property
+    def sources(self) -> list[str]:
+        """The source of the writer, then of the functions of its file that it calls, without docstrings."""
+        return [source for _, source in self._sources()]
+
     def _sources(self) -> Iterator[tuple[str, str]]:
         """The first line and the source of the writer, then of the functions of its file that it calls."""
         own = inspect.unwrap(self.function)

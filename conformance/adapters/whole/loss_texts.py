@@ -83,11 +83,19 @@ class Texts:
             if of_forward and parameter.name == switch_of(self.subject):
                 given[parameter.name] = True
                 continue
+            if _handed_to_the_model(function, parameter.name):
+                given[parameter.name] = self._forwards(parameter.name)
+                continue
             form = _taken_apart(function, parameter.name) if _BATCH.fullmatch(parameter.name.lower()) else None
             given[parameter.name] = self._batch(form) if form else self._value(parameter.name)
         if not given:
             raise NotProvided("it takes nothing")
         return given
+
+    def _forwards(self, name: str) -> dict[str, Any]:
+        """What forward takes, for a text of its own."""
+        calling = self.subject.calling
+        return calling.arguments(self.subject.tensors({calling.main.meaning: self._text(name, TEXT).numpy()}))
 
     def _batch(self, form: tuple[str, list[str]]) -> Any:
         how, names = form
@@ -159,6 +167,13 @@ class Texts:
         said = meaning_of(name)
         labels = said == "labels" or re.fullmatch(r"targets?|y|labels?", name.lower())
         return laid.reshape(-1) if self.flat and labels else laid.contiguous()
+
+
+def _handed_to_the_model(function: Callable[..., Any], name: str) -> bool:
+    """Whether a function calls its model with all that a parameter holds: self(**anchors)."""
+    with suppress(OSError, TypeError):
+        return bool(re.search(rf"\b(self|model|net|encoder)\(\*\*{re.escape(name)}\)", inspect.getsource(function)))
+    return False
 
 
 def _taken_apart(function: Callable[..., Any], name: str) -> tuple[str, list[str]] | None:

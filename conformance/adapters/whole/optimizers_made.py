@@ -46,6 +46,8 @@ _VALUES: tuple[tuple[str, Any], ...] = (
 _WARM = r"(n_|num_)?warm_?up(_?(steps?|iters?|iterations|n|epochs|ratio|fraction|pct))?"
 _TOTAL = r"(n_|num_|max_|total_|decay_|lr_decay_|training_|train_)*(steps?|iters?|iterations|epochs)|t_max|total"
 _MOST_STEPS = 20_000
+_BY_A_ROOT = re.compile(r"\*\*\s*\(?-\s*0?\.5\b|rsqrt")
+"""How a schedule says that it falls with the root of the step."""
 _ALL = re.compile(r"(?<![\w.])\w+\.(named_)?(parameters|modules)\(\)")
 _FILLS = ("append", "add", "extend")
 _PEAK = r"((base|max|peak|init(ial)?)_)?(lr|learning_rate)"
@@ -210,6 +212,8 @@ def _rates(made: MadeOptimizer, schedule: LRScheduler) -> Rates | None:
     total, warm = _count(made, _TOTAL), _count(made, _WARM)
     if isinstance(warm, float):
         warm = int(warm * total) if total and 0 < warm < 1 else None
+    if warm and total is None and _BY_A_ROOT.search(source):
+        total = 4 * warm  # it falls without an end
     if not warm or not isinstance(total, int) or not warm < total <= _MOST_STEPS:
         return None
     return Rates(

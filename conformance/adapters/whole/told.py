@@ -1,7 +1,8 @@
 """What the code of a forward says of the shapes of its inputs, read as text and as syntax.
 
 Documentation ("x: (B, T, n_mels)"), annotations that state axes, unpacked shapes (``b, t, c = x.shape``), comparisons
-that raise (``assert t == self.context``) and patterns of rearrange. `searching` tries these shapes before others.
+that raise (``assert t == self.context``), views that fold axes into the batch, and patterns of rearrange. `searching`
+tries these shapes before others.
 """
 
 from __future__ import annotations
@@ -294,6 +295,21 @@ class _Code:
             axes = node.args[0].elts if len(node.args) == 1 and isinstance(node.args[0], ast.Tuple) else node.args
             if len(axes) > 2:
                 self._told(name, [""] * len(axes))
+
+        elif called in ("view", "reshape") and isinstance(node.func, ast.Attribute) and node.args:
+            self._folded(node.func.value, node.args)
+
+    def _folded(self, held: ast.expr, sizes: Sequence[ast.expr]) -> None:
+        """``x.view(batch * self.channels, self.patches, -1)`` tells the axes behind the batch that become one with it,
+        and those behind these."""
+        first = sizes[0]
+        if not (name := self._is_input(held)) or not isinstance(first, ast.BinOp) or not isinstance(first.op, ast.Mult):
+            return
+        for batch, other in ((first.left, first.right), (first.right, first.left)):
+            kinds = value_of(self.module, other)
+            if self._size_of(batch) == (name, 0) and isinstance(kinds, int):
+                rest = [value_of(self.module, size) for size in sizes[1:]]
+                self._told(name, ["batch", kinds, *(n if isinstance(n, int) and n > 0 else "" for n in rest)])
 
     def _told(self, name: str, axes: Iterable[Axis]) -> None:
         self.axes.setdefault(name, list(axes))

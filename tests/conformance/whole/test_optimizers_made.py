@@ -142,6 +142,15 @@ def test_the_rates_of_a_schedule(style, made):
     assert result(made, SCHEDULE.format(schedule=schedule), RISES).verdict.name == verdict
 
 
+NOAM = "LambdaLR(optimizer, lambda s: min(max(s, 1) ** -0.5, s * warmup_steps ** {power}))"
+
+
+@pytest.mark.parametrize(("power", "verdict"), [(-1.5, "PASS"), (-0.5, "FAIL")])
+def test_a_schedule_that_falls_without_an_end_rises_to_where_it_begins_to_fall(power, verdict, made):
+    text = SCHEDULE.replace(", total_steps=100", "").format(schedule=NOAM.format(power=power))
+    assert result(made, text, RISES).verdict.name == verdict
+
+
 def test_a_function_beside_a_model_may_sort_its_norms(made):
     assert result(made, SORTED.format(rule=WHOLE), APART).verdict.name == "PASS"
     wrong = SORTED.format(rule=WHOLE).replace('"weight_decay": 0.0', '"weight_decay": weight_decay')

@@ -157,3 +157,15 @@ HIDDEN = "hidden = ids == PAD_ID"
 )
 def test_padding_of_texts_of_pairs(made, changes, expected):
     assert told(made, TOWERS, "texts-of-pairs-end-where-said", changes) == expected
+
+
+BATCHES = {"scores = self(anchors) @ self(positives)": "scores = self(**anchors) @ self(**positives)"}
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [({}, "PASS"), ({"F.cross_entropy(scores.t(), own)": "F.cross_entropy(scores, own)"}, "FAIL")],
+    ids=["both", "one twice"],
+)
+def test_a_loss_that_hands_whole_batches_to_its_model(made, changes, expected):
+    assert told(made, EMBEDDER, BOTH, BATCHES | changes) == expected

@@ -15,6 +15,7 @@ from torch import nn  # noqa: E402
 from wholes import pointed  # noqa: E402
 
 from conformance.adapters.whole import model as of_model  # noqa: E402
+from conformance.adapters.whole.told import told_by_forward  # noqa: E402
 from conformance.check import CHECKS  # noqa: E402
 from conformance.runner import run_check  # noqa: E402
 
@@ -288,3 +289,42 @@ class PaddedItems(nn.Module):
 @pytest.mark.parametrize(("cls", "verdict"), [(PaddedItems, "NOT_PROVIDED"), (Padded, "FAIL")])
 def test_items_stand_in_windows_that_are_filled_from_the_left(cls, verdict):
     assert said(cls, "model-left-padding-changes-nothing-where-said") == verdict
+
+
+@dataclass
+class ListenerSettings:
+    mode: str = "all"
+
+
+class Listener(nn.Module):
+    """Log-probabilities of letters for each stretch of sound, the stretches first."""
+
+    def __init__(self, cfg: ListenerSettings):
+        super().__init__()
+        self.front, self.mode = nn.Conv1d(12, WIDTH, 3, 2, 1), cfg.mode
+        self.body, self.ctc = nn.TransformerEncoder(Layer(), 2), nn.Linear(WIDTH, VOCAB)
+
+    def forward(self, feats, feat_lens):
+        if self.mode == "chunks":
+            raise ValueError("chunks need their size")
+        x = self.body(self.front(feats.transpose(1, 2)).transpose(1, 2))
+        return self.ctc(x).log_softmax(-1).transpose(0, 1), (feat_lens + 1) // 2
+
+
+def test_what_refuses_its_options_is_made_otherwise_and_its_stretches_may_stand_first():
+    chunked = Listener(ListenerSettings(mode="chunks"))
+    assert chunked.mode == "chunks"
+    assert pointed(Listener).whole.calling.layout == "(S, B, V)"
+
+
+class Folding(nn.Module):
+    channels, patches = 3, 5
+
+    def forward(self, x):
+        batch = x.shape[0]
+        x = x.view(batch * self.channels, self.patches, -1)
+        return x.view(batch, self.channels, self.patches, -1)
+
+
+def test_axes_that_become_one_with_the_batch_are_told():
+    assert told_by_forward(Folding(), ["x"])["x"].axes == ("batch", 3, 5, "")
