@@ -249,12 +249,12 @@ class RunningModel:
 
     @contextmanager
     def trained(self, inputs: Mapping[str, Any]) -> Iterator[None]:
-        """Training mode. Raises NotProvided where the model raises in it and may need what it was not given."""
+        """Training mode. Raises NotProvided where the model finds None in it for what it was not given."""
         with self.mode(True):
             try:
                 yield
-            except Exception as error:
-                if not (left_out := self.left_out(inputs)):
+            except (TypeError, AttributeError) as error:
+                if "NoneType" not in str(error) or not (left_out := self.left_out(inputs)):
                     raise
                 names = ", ".join(left_out)
                 raise NotProvided(f"in training mode it needs more than in evaluation, perhaps {names}") from error

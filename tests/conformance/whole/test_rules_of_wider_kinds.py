@@ -268,6 +268,15 @@ def test_what_needs_a_memory_in_training_is_not_blamed_without_one():
     assert said(Layer, "model-drops-only-in-training") == "NOT_PROVIDED"
 
 
+class Crashes(Layer):
+    def forward(self, tgt, memory=None):
+        return super().forward(tgt, memory) if not self.training else tgt @ self.weights_that_are_not_there
+
+
+def test_what_breaks_in_training_is_told_whatever_is_left_out():
+    assert said(Crashes, "model-drops-only-in-training") == "ERROR"
+
+
 def test_only_what_no_memory_reaches_is_blamed():
     result = run_check(CHECKS["model-every-parameter-gets-a-gradient"], pointed(Layer), "quick")
     assert result.diagnosis.startswith("unread.weight, unread.bias: ")
