@@ -203,8 +203,9 @@ def _load_file(path: Path) -> ModuleType:
     root of its repository, and from the repository's src.
     """
     root, parts = path.parent, [path.stem] if path.stem != "__init__" else []
-    namesake = _folders_up_to_its_namesake(path)
-    dots = max(_most_dots(path), namesake)
+    imports = _imports_of(path)
+    namesake = _folders_up_to_its_namesake(path, imports)
+    dots = max([namesake, *(node.level for node in imports if isinstance(node, ast.ImportFrom))])
     while (root / "__init__.py").is_file() or (len(parts) <= dots and root.name.isidentifier()):
         parts.insert(0, root.name)
         root = root.parent
@@ -226,15 +227,10 @@ def _load_file(path: Path) -> ModuleType:
         return module
 
 
-def _most_dots(path: Path) -> int:
-    """How many folders up the relative imports of a file reach; 0 without any."""
-    return max((node.level for node in _imports_of(path) if isinstance(node, ast.ImportFrom)), default=0)
-
-
-def _folders_up_to_its_namesake(path: Path) -> int:
+def _folders_up_to_its_namesake(path: Path, imports: Sequence[ast.Import | ast.ImportFrom]) -> int:
     """How many folders up the one is that has a file's name and from which the file imports; 0 for none."""
-    names = [n.module or "" for n in _imports_of(path) if isinstance(n, ast.ImportFrom) and not n.level]
-    names += [alias.name for n in _imports_of(path) if isinstance(n, ast.Import) for alias in n.names]
+    names = [node.module or "" for node in imports if isinstance(node, ast.ImportFrom) and not node.level]
+    names += [alias.name for node in imports if isinstance(node, ast.Import) for alias in node.names]
     if not any(name.startswith(f"{path.stem}.") for name in names):
         return 0
     return next((up for up, folder in enumerate(path.parents, 1) if folder.name == path.stem), 0)

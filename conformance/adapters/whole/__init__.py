@@ -25,6 +25,7 @@ variants    the same model made with its other options
 conditions, hypotheses, results    what a writer hands forward, what it and forward give, taken apart
 balance     the losses for the balance of experts
 pair_losses, drawn_items, diffusing    losses of pairs, losses that draw false items, what a diffusion model adds
+denoising   which noise the losses of a diffusion model add, and how much is left at each step of its samplers
 mixed_losses    losses that mix samples
 row_methods methods beside forward that give each text a number or a vector
 findings    the shape of a finding, and the claims that findings break

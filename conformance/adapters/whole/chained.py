@@ -1,5 +1,5 @@
 """A forward for models that have none, or none that answers: their `encode`, their `decode`, and what projects its
-result; an encoder of one side, a method or a part, where forward compares samples."""
+result; an encoder of one side, a method or a part, where forward compares samples. Which models have two sides."""
 
 from __future__ import annotations
 

@@ -20,6 +20,7 @@ from conformance.adapters.whole.sizes import Sizing, Unknown, meaning, plain, sm
 _CONFIG_NAME = re.compile(r"config|cfg|conf$|args|param|option|setting|namespace|edict|attrdict|dotdict|^CN$", re.I)
 
 _EMPTY = vars(nn.Module()).keys()
+"""What every module keeps: its parameters, parts and hooks are no settings."""
 
 
 class Options(dict):

@@ -6,7 +6,6 @@ They are called as forward is, with the ids and the mask of padding under forwar
 from __future__ import annotations
 
 import inspect
-import re
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from types import FunctionType
@@ -18,9 +17,11 @@ from torch import Tensor
 from conformance.adapters.torch_subject import to_array
 from conformance.adapters.whole.calling import default_dtype
 from conformance.adapters.whole.running import RunningModel
-from conformance.adapters.whole.used_functions import text_of
-from conformance.places import line_of
+from conformance.adapters.whole.used_functions import line_in
 from conformance.protocol import Array
+
+_POOLS = r"\.(mean|sum|max|amax)\(|\[:,\s*-?\d"
+"""How the words of a text are put together, or one of them is taken."""
 
 
 class RowMethodProbes(RunningModel):
@@ -35,10 +36,7 @@ class RowMethodProbes(RunningModel):
             with suppress(Exception), twin.mode(False), torch.no_grad(), default_dtype(self.torch_dtype):
                 made = getattr(twin.module, name)(**{parameter: given[parameter] for parameter in needed})
                 if _is_one_a_row(made, inputs[self.calling.main.meaning].shape[:2]):
-                    found[name] = (
-                        to_array(made.double()),
-                        _pooled_at(inspect.unwrap(getattr(type(self.module), name))),
-                    )
+                    found[name] = (to_array(made.double()), line_in(getattr(type(self.module), name), _POOLS))
         return found
 
     def _row_methods(self) -> Iterator[tuple[str, list[str]]]:
@@ -53,14 +51,6 @@ class RowMethodProbes(RunningModel):
             taken = [p.name for p in parameters if p.default is p.empty or p.name in masks]
             if name != "forward" and main in taken and masks.intersection(taken) and {*taken} <= {main, *masks}:
                 yield name, taken
-
-
-def _pooled_at(method: FunctionType) -> str:
-    """file:line that puts the words of a text together, or takes one of them; else where the method begins."""
-    for number, line in enumerate(text_of(method).splitlines()):
-        if re.search(r"\.(mean|sum|max|amax)\(|\[:,\s*-?\d", line):
-            return f"{method.__code__.co_filename}:{method.__code__.co_firstlineno + number}"
-    return line_of(method)
 
 
 def _is_one_a_row(made: Any, sizes: tuple[int, ...]) -> bool:
