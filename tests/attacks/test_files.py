@@ -47,6 +47,13 @@ def test_files_are_broken_for_as_long_as_one_wants(capsys):
     assert "listing: refused" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize("arguments", [["--minutes", "0"], ["--minutes", "-1"], ["--processes", "0"]])
+def test_a_run_that_would_break_nothing_is_refused(arguments, capsys):
+    with pytest.raises(SystemExit):
+        main(arguments)
+    assert "--minutes must be above 0, and --processes 1 or more" in capsys.readouterr().err
+
+
 def without(report: dict, name: str) -> dict:
     return {key: value for key, value in report.items() if key != name}
 

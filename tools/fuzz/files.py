@@ -154,6 +154,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--minutes", type=float, default=1.0, help="how long (default 1)")
     parser.add_argument("--processes", type=int, default=1, help="how many at once (default 1)")
     options = parser.parse_args(arguments)
+    if options.minutes <= 0 or options.processes < 1:
+        parser.error("--minutes must be above 0, and --processes 1 or more: else no file is broken")
     counts: Counter[str] = Counter()
     broken: list[str] = []
     jobs = [(process, options.minutes) for process in range(options.processes)]
