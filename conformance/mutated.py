@@ -47,7 +47,7 @@ def specimen_as_it_is(specimen: Specimen) -> Any:
 
 def pointed_at(specimen: Specimen, source: str, file: str) -> Any:
     """The implementation of a source that is a module of its own; `inspect` finds its lines under `file`."""
-    from conformance.adapters.helpers.examining import functions_of
+    from conformance.adapters.helpers.beside import functions_of
     from conformance.adapters.helpers.implementation import HelpersImplementation
     from conformance.adapters.whole.implementation import PointedImplementation
 

@@ -22,7 +22,7 @@ _LONG = list(range(11, 91))
 
 @helper(
     "padded-batches-keep-their-texts",
-    r"collate|pad_(batch|to|and|seq|sent|text|rows|ids)|make_batch|(prepare|build|encode|batch)_(batch|inputs|texts|sentences|sequences|examples)|^pad$|to_batch|batch_encode",
+    r"collat(e|or|ion)|pad_(batch|to|and|seq|sent|text|rows|ids)|make_batch|(prepare|build|encode|batch)_(batch|inputs|texts|sentences|sequences|examples)|^pad$|to_batch|batch_encode",
     {
         "max_len": r"max_?(seq_?)?len(gth)?|length|max_tokens|block_size|n_ctx",
         "pad": PAD,
@@ -53,7 +53,7 @@ def padded_batch(collate: Called) -> Iterator[Trouble]:
     for other, mask in tables:
         if (
             mask.shape == table.shape
-            and set(mask.long().unique().tolist()) == {0, 1}
+            and set(mask.long().unique().tolist()) <= {0, 1}
             and re.search(r"mask|attn|real|valid|keep|pad", other)
         ):
             hides = bool(re.search(r"(^|_)pad", other)) and not re.search(r"non_?pad|not_pad", other)
@@ -81,7 +81,7 @@ def _same_lengths(numbers: Tensor, counted: list[int]) -> bool:
 
 
 Form = Callable[[list[int]], Any]
-_FORMS: tuple[Form, ...] = (
+FORMS: tuple[Form, ...] = (
     lambda text: text,
     lambda text: torch.tensor(text),
     lambda text: (text, text),
@@ -99,13 +99,18 @@ _FORMS: tuple[Form, ...] = (
 
 
 def _made(collate: Called, texts: list[list[int]]) -> tuple[Form, Any]:
-    for form in _FORMS:
+    for form in FORMS:
         with suppress(Exception):
-            given: dict[str, Any] = {"pad": 0, "max_len": 64}
-            made = collate(texts=[form(text) for text in texts], **given)
-            if _tables(collate, made):
-                return form, made
-    raise OtherKind("it takes no list of texts")
+            given = {"texts": [form(text) for text in texts], "pad": 0, "max_len": 64}
+            made = collate(**given)
+            if tables := _tables(collate, made):
+                again = _tables(collate, collate.from_seed(1, **given))
+                break
+    else:
+        raise OtherKind("it takes no list of texts")
+    if any(not torch.equal(table, other) for (_, table), (_, other) in zip(tables, again, strict=True)):
+        raise OtherKind("it replaces words by lot")
+    return form, made
 
 
 def _tables(collate: Called, made: Any) -> list[tuple[str, Tensor]]:

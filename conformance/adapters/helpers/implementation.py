@@ -8,7 +8,8 @@ from typing import Any
 
 from conformance.adapters import Specification
 from conformance.adapters.functions.implementation import FunctionImplementation, roles_of
-from conformance.adapters.helpers.examining import Examined, acts, examine
+from conformance.adapters.helpers.beside import acts
+from conformance.adapters.helpers.examining import Examined, examine
 from conformance.adapters.helpers.training import is_trainer, trained
 from conformance.adapters.helpers.trial import HELPERS
 from conformance.adapters.whole.model import WholeModel

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from conformance.adapters.functions.arguments import PAD
+from conformance.adapters.helpers.collating import FORMS
 from conformance.adapters.helpers.trial import Called, OtherKind, Trouble, helper, noise, parts, shown, tensor
 
 _TEXT = r"data|source|src|text|tokens?|ids|corpus|stream|x|seq(uence)?"
@@ -152,7 +153,7 @@ def _has_pad_row(positions: Called, made: Tensor, real: Tensor, pad: int) -> boo
 
 @helper(
     "masked-words-are-what-is-taught",
-    r"mask_?(tokens|inputs|words|ids|batch)|mlm_?(mask|batch|collate)|corrupt|apply_mask(ing)?$|(create|make)_mlm",
+    r"mask(ed|ing)?_?(tokens|inputs|words|ids|batch|lm|language|collat)|mlm|corrupt|apply_mask(ing)?$",
     {
         "vocab": r"vocab(_size|_len)?|n_vocab|num_tokens|v",
         "mask_id": r"mask_?(token)?_?(id|idx|index)?|mask_token_id",
@@ -160,7 +161,7 @@ def _has_pad_row(positions: Called, made: Tensor, real: Tensor, pad: int) -> boo
         "rate": r"(mlm_?|mask(ing)?_?)?(prob(ability)?|rate|ratio|p)|p",
         "generator": r"generator|rng|g",
         "pad": PAD,
-        "ids": r"ids|input_ids|inputs?|tokens?|x|batch|seq",
+        "ids": r"ids|input_ids|inputs?|tokens?|x|batch|seq(uence)?s?|examples|features|samples|items|texts",
     },
     ("ids",),
 )
@@ -188,14 +189,7 @@ def masked_words(mask: Called) -> Iterator[Trouble]:
     ids = (torch.rand(100, 100, generator=torch.Generator().manual_seed(3)) * (vocab - low)).long() + low
     ids[:, 0] = min(special - {masked_as}, default=ids[0, 0])
     given = {"vocab": vocab, "mask_id": masked_as, "pad": 0, "rate": 0.3, "generator": torch.Generator().manual_seed(1)}
-    texts = [part for part in parts(mask(ids=ids, **given)) if isinstance(part, Tensor) and part.shape == ids.shape]
-    if len(texts) < 2:
-        raise OtherKind("it gives no masked text and labels")
-    given_to_model, labels = next(
-        ((a, b) for a, b in ((texts[0], texts[1]), (texts[1], texts[0])) if (b < 0).any()), (None, None)
-    )
-    if given_to_model is None or labels is None:
-        raise OtherKind("no label is left out")
+    given_to_model, labels = _masked(mask, ids, given)
     taught, changed = labels >= 0, given_to_model != ids
     name = mask.name
     if not 0.02 < taught.double().mean() < 0.6 and not bool((changed & ~taught).any()):
@@ -226,6 +220,17 @@ def masked_words(mask: Called) -> Iterator[Trouble]:
         yield from _shares(mask, ids, given_to_model, taught, masked_as, low, vocab)
 
 
+def _masked(mask: Called, ids: Tensor, given: Mapping[str, Any]) -> tuple[Tensor, Tensor]:
+    """The masked words and the labels, of a matrix of words or of a list of texts. Raises OtherKind."""
+    for form in (None, *FORMS):
+        with suppress(Exception):
+            made = parts(mask(ids=ids if form is None else [form(text) for text in ids.tolist()], **given))
+            found = [part for part in made if isinstance(part, Tensor) and part.shape == ids.shape]
+            labels = next(part for part in found if bool((part < 0).any()))
+            return next(part for part in found if part is not labels and len(part.unique()) > 2), labels
+    raise OtherKind("it gives no masked text and labels of which some are left out")
+
+
 def _around_sentences(
     mask: Called, words: Tensor, constants: Mapping[str, int], given: Mapping[str, Any]
 ) -> Trouble | None:
@@ -240,9 +245,8 @@ def _around_sentences(
     signs = {at: token for at, token in named if token is not None}
     for at, token in signs.items():
         ids[:, at] = token
-    made = [part for part in parts(mask(ids=ids, **given)) if isinstance(part, Tensor) and part.shape == ids.shape]
-    labels = next((part for part in made if bool((part < 0).any())), None)
-    selected = sum(int((labels[:, at] >= 0).sum()) for at in signs) if labels is not None else 0
+    _, labels = _masked(mask, ids, given)
+    selected = sum(int((labels[:, at] >= 0).sum()) for at in signs)
     if not selected:
         return None
     return Trouble(

@@ -64,7 +64,10 @@ class Called:
     arguments: Arguments
 
     def __call__(self, **values: Any) -> Any:
-        with seeded():
+        return self.from_seed(0, **values)
+
+    def from_seed(self, seed: int, **values: Any) -> Any:
+        with seeded(seed):
             return self.arguments.call(self.function, **{name: _copy(value) for name, value in values.items()})
 
     def has(self, meaning: str) -> bool:
@@ -134,13 +137,13 @@ class OtherKind(Exception):
 
 
 @contextmanager
-def seeded() -> Iterator[None]:
+def seeded(seed: int = 0) -> Iterator[None]:
     """All generators start from the same numbers inside, and go on as if nothing had been drawn."""
     numbers, numpy_state = random.getstate(), np.random.get_state()
     with torch.random.fork_rng(devices=[]):
-        seed_torch(0)
-        random.seed(0)
-        np.random.seed(0)
+        seed_torch(seed)
+        random.seed(seed)
+        np.random.seed(seed)
         try:
             yield
         finally:

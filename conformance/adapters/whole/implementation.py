@@ -17,11 +17,12 @@ from torch import nn
 
 from conformance.adapters import Specification, SpecificationError
 from conformance.adapters.functions.implementation import FunctionImplementation, of_class
-from conformance.adapters.helpers.examining import (
+from conformance.adapters.helpers.beside import (
     classes_beside,
     criteria_beside,
     functions_beside,
     methods_of,
+    objects_beside,
     training_methods_of,
 )
 from conformance.adapters.helpers.implementation import HelpersImplementation
@@ -109,6 +110,7 @@ class PointedImplementation:
         if shown is not None and role is None:
             beside: list[Callable[..., Any]] = [*functions_beside(found), *methods_of(shown)]
             beside += [*training_methods_of(shown), *criteria_beside(found), *classes_beside(found)]
+            beside += objects_beside(found, shown)
             self.beside = HelpersImplementation(beside, self.name, self.whole)
         self.reference = reference[1].text or reference[1].name if reference else ""
         self.difference = self._difference_from(*reference, role or "", stated) if reference else None

@@ -41,7 +41,7 @@ def made(tmp_path: Path) -> Iterator[Callable[..., Any]]:
 def functions(tmp_path: Path, request: pytest.FixtureRequest) -> Callable[[str], list[Any]]:
     """The functions of a file with the given text."""
 
-    from conformance.adapters.helpers.examining import functions_of
+    from conformance.adapters.helpers.beside import functions_of
 
     def made(text: str) -> list[Any]:
         path = tmp_path / "helpers_of_a_test.py"

@@ -66,7 +66,8 @@ class Embedder(nn.Module):
     [("arange(len(a))", []), ("zeros(len(a), dtype=torch.long)", ["contrastive-losses-prefer-the-own-partner"])],
 )
 def test_methods_that_use_no_part_of_the_model_are_judged_as_functions_are(made, labels, wrong):
-    from conformance.adapters.helpers.examining import examine, methods_of
+    from conformance.adapters.helpers.beside import methods_of
+    from conformance.adapters.helpers.examining import examine
 
     module = made("Embedder", METHODS.replace("{labels}", labels)).fresh()
     methods = methods_of(module)

@@ -12,7 +12,8 @@ torch = pytest.importorskip("torch")
 from wholes import Whole  # noqa: E402
 
 import conformance.checks  # noqa: E402, F401
-from conformance.adapters.helpers.examining import criteria_beside, examine  # noqa: E402
+from conformance.adapters.helpers.beside import criteria_beside  # noqa: E402
+from conformance.adapters.helpers.examining import examine  # noqa: E402
 from conformance.adapters.whole.model import whole_model  # noqa: E402
 from conformance.check import CHECKS  # noqa: E402
 from conformance.runner import run_check  # noqa: E402

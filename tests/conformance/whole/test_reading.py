@@ -6,7 +6,7 @@ torch = pytest.importorskip("torch")
 
 from torch import nn  # noqa: E402
 
-from conformance.adapters.helpers.examining import classes_beside  # noqa: E402
+from conformance.adapters.helpers.beside import classes_beside  # noqa: E402
 from conformance.adapters.whole.class_source import read_beside_forward, read_for_some_arguments  # noqa: E402
 from conformance.adapters.whole.decoding import taking_a_model  # noqa: E402
 

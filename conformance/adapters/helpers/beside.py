@@ -1,0 +1,153 @@
+"""What stands in a model's file beside the model and can be called: functions, losses that are modules, methods that
+use no part of the model, and objects of plain classes, such as a collator."""
+
+from __future__ import annotations
+
+import inspect
+import re
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from functools import wraps
+from types import FunctionType, MethodType, ModuleType, SimpleNamespace
+from typing import Any
+
+from torch import Tensor, nn
+
+from conformance.adapters.functions.subjects import source_of
+from conformance.adapters.helpers.training import is_trainer
+from conformance.adapters.helpers.trial import HELPERS
+from conformance.adapters.inference.construct import CONFIGS
+from conformance.adapters.whole.configs import class_named_like, configs_of, settings_of
+
+_ACTS = (
+    "open(",
+    "subprocess",
+    "urlopen",
+    "requests.",
+    "load_dataset",
+    "torch.save",
+    "torch.load",
+    "input(",
+    "argparse",
+)
+"""What a function that does more than compute says; it is not called."""
+
+_MANY = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+_CRITERION = re.compile(r"Loss|Criterion|Objective")
+
+
+def acts(code: Callable[..., Any] | type, but: str = "") -> bool:
+    """Whether a function or class does more than compute, but for one thing that it may do."""
+    source = source_of(code)
+    return any(word in source for word in _ACTS if word != but)
+
+
+def functions_beside(found: Any) -> list[Callable[..., Any]]:
+    """The functions of the file that a class, function, method or instance stands in."""
+    holder = found if isinstance(found, (type, FunctionType, MethodType)) else type(found)
+    module = sys.modules.get(holder.__module__)
+    return list(functions_of(module)) if module is not None else []
+
+
+def classes_beside(found: Any) -> list[type]:
+    """The classes of the file that a class, function or instance stands in: losses may be written so."""
+    holder = found if isinstance(found, (type, FunctionType, MethodType)) else type(found)
+    values = vars(sys.modules.get(holder.__module__, SimpleNamespace())).values()
+    return [one for one in values if isinstance(one, type) and one.__module__ == holder.__module__]
+
+
+def criteria_beside(found: Any) -> list[Callable[..., Any]]:
+    """The losses of the file that are modules without parameters, which can be made of their defaults, as functions:
+    DistillationLoss is called as distillation_loss."""
+    made = []
+    for cls in classes_beside(found):
+        if issubclass(cls, nn.Module) and _CRITERION.search(cls.__name__):
+            with suppress(Exception):  # it wants what nothing here shows
+                module = cls()
+                if not any(True for _ in module.parameters()):
+                    made.append(_named(module.forward, _words(cls.__name__)))
+    return made
+
+
+def _words(name: str) -> str:
+    """DistillationLoss as distillation_loss."""
+    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", name).lower()
+
+
+def objects_beside(found: Any, model: nn.Module) -> list[Callable[..., Any]]:
+    """The methods with a helper's name of the file's plain classes, such as a collator or a schedule of noise, and
+    their call under the name of the class. What their constructors require is taken from the model's settings and the
+    file's constants by its name."""
+    made: list[Callable[..., Any]] = []
+    for cls in classes_beside(found):
+        methods = {name: one for name, one in vars(cls).items() if isinstance(one, FunctionType)}
+        named = {_words(cls.__name__) if name == "__call__" else name: one for name, one in methods.items()}
+        helping = {name: one for name, one in named.items() if any(kind.fits(name) for kind in HELPERS)}
+        if cls.__bases__ != (object,) or not helping or acts(cls):
+            continue
+        with suppress(Exception):  # it wants what nothing here shows
+            one = cls(**_required(cls, model))
+            made += [MethodType(_named(function, name), one) for name, function in helping.items()]
+    return made
+
+
+def _required(cls: type, model: nn.Module) -> dict[str, Any]:
+    """What a class requires, by name. Raises KeyError where nothing has such a name."""
+    module = sys.modules[cls.__module__]
+    known = {str(k).lower(): v for held in (vars(module), *reversed(settings_of(model))) for k, v in held.items()}
+    given = {}
+    for name, parameter in inspect.signature(cls).parameters.items():
+        if parameter.default is not parameter.empty or parameter.kind in _MANY:
+            continue
+        config = class_named_like(name, module) if name in CONFIGS else None
+        if config is not None:
+            given[name] = next((one for one in configs_of(model) if isinstance(one, config)), None) or config()
+        else:
+            given[name] = known[name.lower()]
+    return given
+
+
+def _named(function: Callable[..., Any], name: str) -> Callable[..., Any]:
+    @wraps(function)
+    def call(*given: Any, **named: Any) -> Any:
+        return function(*given, **named)
+
+    call.__name__ = name
+    return call
+
+
+def methods_of(module: nn.Module) -> list[Callable[..., Any]]:
+    """The methods that a model has beside its forward and that use none of its parts: a loss of two vectors, the
+    choice of words to mask. They are bound to it, and so know its settings."""
+    cls = type(module)
+    own = {
+        name: function
+        for name, function in inspect.getmembers(cls, inspect.isfunction)
+        if function.__module__ == cls.__module__ and name != "forward" and not name.startswith("__")
+    }
+    return [getattr(module, name) for name, function in own.items() if not _uses_parts(module, function, own)]
+
+
+def training_methods_of(module: nn.Module) -> list[Callable[..., Any]]:
+    """The methods of a model's own class whose names say that they train it."""
+    own = (function for function in vars(type(module)).values() if isinstance(function, FunctionType))
+    return [getattr(module, function.__name__) for function in own if is_trainer(function)]
+
+
+def _uses_parts(module: nn.Module, function: FunctionType, own: Mapping[str, FunctionType]) -> bool:
+    source = source_of(function)
+    body = re.sub(r"(?s)\bdef\b.*?\bself\b", "", source, count=1)
+    if not source or re.search(r"\bself\b(?!\.)|\bsuper\s*\(", body):
+        return True
+    used = (getattr(module, name, None) for name in re.findall(r"\bself\.(\w+)", source))
+    return any(isinstance(one, (nn.Module, nn.Parameter, MethodType, Tensor)) for one in used)
+
+
+def functions_of(module: ModuleType) -> Iterator[Callable[..., Any]]:
+    """The functions that a module defines, and the static methods of its classes."""
+    for value in list(vars(module).values()):
+        if isinstance(value, FunctionType) and inspect.unwrap(value).__module__ == module.__name__:
+            yield value
+        if isinstance(value, type) and value.__module__ == module.__name__:
+            yield from (one.__func__ for one in vars(value).values() if isinstance(one, staticmethod))

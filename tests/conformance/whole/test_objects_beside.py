@@ -1,0 +1,108 @@
+"""Collators and other plain classes beside a model: made of what the model and its file say, judged as functions."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+
+pytest.importorskip("torch")
+
+from conformance.adapters.helpers.beside import objects_beside
+from conformance.adapters.helpers.examining import examine
+
+FILE = """
+    from dataclasses import dataclass
+
+    MASK_ID = 4
+
+    @dataclass
+    class Config:
+        vocab_size: int = 60
+        pad_id: int = 0
+
+    class Encoder(nn.Module):
+        def __init__(self, config):
+            super().__init__()
+            self.config, self.embedding = config, nn.Embedding(config.vocab_size, 8)
+
+        def forward(self, ids):
+            return self.embedding(ids)
+
+    class MaskingCollator:
+        def __init__(self, config: Config, mask_id, mlm_probability=0.15):
+            self.config, self.mask_id, self.mlm_probability = config, mask_id, mlm_probability
+
+        def __call__(self, batch):
+            longest = max(len(text) for text in batch)
+            input_ids = torch.full((len(batch), longest), self.config.pad_id)
+            attention_mask = torch.zeros_like(input_ids)
+            for row, text in enumerate(batch):
+                input_ids[row, : len(text)] = torch.as_tensor(text)
+                attention_mask[row, : {end}] = 1
+            return dict(input_ids=input_ids, attention_mask=attention_mask)
+
+    class Trainer:
+        def __init__(self, model, optimizer):
+            raise AssertionError("nothing here has such names")
+
+        def get_batch(self, batch_size):
+            raise AssertionError
+"""
+MASKING = """
+    MASK_ID = 4
+
+    class Encoder(nn.Module):
+        def __init__(self, vocab_size=60, pad_id=0):
+            super().__init__()
+            self.vocab_size, self.pad_id = vocab_size, pad_id
+            self.embedding = nn.Embedding(vocab_size, 8)
+
+        def forward(self, ids):
+            return self.embedding(ids)
+
+    class DataCollatorForMLM:
+        def __init__(self, vocab_size, pad_id, mask_id=MASK_ID, probability=0.15):
+            self.vocab_size, self.pad_id, self.mask_id, self.probability = vocab_size, pad_id, mask_id, probability
+
+        def __call__(self, examples):
+            ids = nn.utils.rnn.pad_sequence([torch.tensor(e["input_ids"]) for e in examples], True, self.pad_id)
+            labels = ids.clone()
+            chosen = (torch.rand(ids.shape) < self.probability) & (ids != self.pad_id)
+            labels[{left}] = -100
+            draw = torch.rand(ids.shape)
+            words = ids.masked_fill(chosen & (draw < 0.8), self.mask_id)
+            other = chosen & (draw >= 0.8) & (draw < 0.9)
+            words[other] = torch.randint(5, self.vocab_size, ids.shape)[other]
+            return {"input_ids": words, "attention_mask": (ids != self.pad_id).long(), "labels": labels}
+"""
+PADDED = "padded-batches-keep-their-texts"
+
+
+@pytest.mark.parametrize(("end", "claims"), [("len(text)", []), ("longest", [PADDED])])
+def test_a_collator_is_made_of_the_models_settings_and_the_files_constants(made, end, claims):
+    model = made("Encoder", FILE.replace("{end}", end)).fresh()
+    objects = objects_beside(type(model), model)
+    assert [one.__name__ for one in objects] == ["masking_collator"]
+    assert (objects[0].__self__.mask_id, objects[0].__self__.config) == (4, model.config)
+    found = examine(objects)
+    assert PADDED in found.tested
+    assert [one.claim for one in found.wrong] == claims
+    assert all("model.py:" in one.place for one in found.wrong)
+
+
+def test_a_class_that_wants_what_nothing_has_is_left_alone(made):
+    model = made("Encoder", FILE.replace("MASK_ID = 4", "")).fresh()
+    assert "Trainer" in vars(sys.modules[type(model).__module__])
+    assert objects_beside(type(model), model) == []
+
+
+MASKED = "masked-words-are-what-is-taught"
+
+
+@pytest.mark.parametrize(("left", "claims"), [("~chosen", []), ("chosen", [MASKED])])
+def test_a_collator_that_masks_words(made, left, claims):
+    model = made("Encoder", MASKING.replace("{left}", left)).fresh()
+    found = examine(objects_beside(type(model), model))
+    assert MASKED in found.tested
+    assert [one.claim for one in found.wrong] == claims
