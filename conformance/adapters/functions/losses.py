@@ -84,7 +84,9 @@ class Loss:
     def value(
         self, logits: Tensor, targets: Tensor, pad: int | None = None, training: bool = False, **settings: Any
     ) -> Tensor:
-        """What it returns for logits (N, V) and targets (N,). settings: eps, reduction; those it does not take go."""
+        """What it returns for logits (N, V) and targets (N,). settings: eps, reduction; those it does not take go.
+
+        Raises NotProvided where a loss that shares the rest out among other words has none, with two classes."""
         logits_in, targets_in = FORMS[self.form]
         given = logits.log_softmax(-1) if self.log else logits
         options = {**settings, "vocab": logits.shape[1]}
@@ -99,12 +101,17 @@ class Loss:
         if self.call.has("mask"):
             kept = torch.ones_like(targets, dtype=torch.bool) if pad is None else targets != pad
             values["mask"] = targets_in(~kept if self.hides else kept)
-        if self.build is None:
-            return first_tensor(self.call.call(self.found, **values, **options))
-        module = self.build.call(self.found, **options)
-        if isinstance(module, nn.Module):
-            module.train(training)
-        return first_tensor(self.call.call(module, **values, **options))
+        try:
+            if self.build is None:
+                return first_tensor(self.call.call(self.found, **values, **options))
+            module = self.build.call(self.found, **options)
+            if isinstance(module, nn.Module):
+                module.train(training)
+            return first_tensor(self.call.call(module, **values, **options))
+        except ZeroDivisionError as error:
+            if logits.shape[1] > 2:
+                raise
+            raise NotProvided(f"{self.name} divides by the number of other classes; of two it has none") from error
 
     def _has_default(self, meaning: str) -> bool:
         for function, arguments in ((self.found, self.build), (self.found, self.call)):

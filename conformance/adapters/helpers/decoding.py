@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from itertools import groupby, product
 from typing import Any
 
@@ -40,27 +41,29 @@ def ctc_paths(decode: Called) -> Iterator[Trouble]:
     if blank != 0:
         raise OtherKind("its blank is another word")
     paths = torch.tensor(_PATHS)
-    made, rows = _read(decode, paths)
-    got = [_pattern(text) for text in made[:rows]]
-    expected = [_pattern(text) for text in _READ[:rows]]
-    if got != expected:
+    readings = list(_readings(decode, paths, torch.tensor([9, 9])))
+    if not readings:
+        raise OtherKind("it gives no texts")
+    found = next((one for one in readings if _patterns(one.texts) == _patterns(_READ[: one.rows])), readings[0])
+    expected = _READ[: found.rows]
+    if _patterns(found.texts) != _patterns(expected):
         yield Trouble(
             (
                 f"{decode.name} reads another text than the path says: "
                 f"repeats are one letter, unless a blank stands between them."
             ),
-            " | ".join(map(shown, _READ[:rows])),
-            " | ".join(map(str, made[:rows])),
+            " | ".join(map(shown, expected)),
+            " | ".join(map(str, found.texts)),
         )
         return
-    if decode.has("lengths") and rows == 2:
-        short, _ = _read(decode, paths, torch.tensor([9, 4]))
-        if _pattern(short[1]) != _pattern([6, 7]):
-            yield Trouble(
-                f"{decode.name} reads frames behind the length of a row.",
-                "6, 7 in the first four frames",
-                str(short[1]),
-            )
+    if decode.has("lengths") and found.rows == 2:
+        for short in _readings(decode, paths, torch.tensor([9, 4])):
+            if short.form == found.form and _patterns(short.texts)[1] != _patterns([[6, 7]])[0]:
+                yield Trouble(
+                    f"{decode.name} reads frames behind the length of a row.",
+                    "6, 7 in the first four frames",
+                    str(short.texts[1]),
+                )
 
 
 @helper(
@@ -126,16 +129,24 @@ def _first_text(made: Any) -> list[int]:
     raise OtherKind("it gives no whole numbers")
 
 
-def _read(decode: Called, paths: Tensor, lengths: Tensor | None = None) -> tuple[list[Any], int]:
-    """The texts that it reads, and how many rows it takes at a time."""
-    lengths = torch.full((2,), 9) if lengths is None else lengths
+@dataclass(frozen=True)
+class _Reading:
+    """The texts that were read, one for each of `rows` rows. form: the number of the form of the paths."""
+
+    texts: list[Any]
+    rows: int
+    form: int
+
+
+def _readings(decode: Called, paths: Tensor, lengths: Tensor) -> Iterator[_Reading]:
+    """What it reads in each form in which it takes paths: (B, T) or (T, B), with scores or without, or one row."""
     scores = torch.nn.functional.one_hot(paths, 8).float().log_softmax(-1)
     forms: list[tuple[Any, Any, int]] = [
         (scores, paths, 2), (scores.transpose(0, 1), paths, 2), (scores[0], paths[0], 1),
         (scores[0], paths[0].tolist(), 1),
         (paths, paths.tolist(), 2),
     ]  # fmt: skip
-    for of_scores, of_path, rows in forms:
+    for form, (of_scores, of_path, rows) in enumerate(forms):
         for ends in (lengths, lengths.tolist(), int(lengths[0])):
             with suppress(Exception):
                 made = decode(scores=of_scores, path=of_path, blank=0, lengths=ends)
@@ -143,14 +154,14 @@ def _read(decode: Called, paths: Tensor, lengths: Tensor | None = None) -> tuple
                 made = made.tolist() if isinstance(made, Tensor) else made
                 texts = [made] if rows == 1 else list(made)
                 if len(texts) == rows and all(isinstance(t, (list, str, Tensor)) for t in texts):
-                    return texts, rows
-    raise OtherKind("it gives no texts")
+                    yield _Reading(texts, rows, form)
+                    break
 
 
-def _pattern(text: Any) -> list[int]:
-    """Which letters are equal, whatever they are written with."""
-    letters = text.tolist() if isinstance(text, Tensor) else list(text)
-    return [letters.index(letter) for letter in letters]
+def _patterns(texts: Sequence[Any]) -> list[list[int]]:
+    """Which letters of each text are equal, whatever they are written with."""
+    listed = [text.tolist() if isinstance(text, Tensor) else list(text) for text in texts]
+    return [[letters.index(letter) for letter in letters] for letters in listed]
 
 
 @helper(

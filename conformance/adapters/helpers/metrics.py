@@ -39,28 +39,31 @@ def _is(got: float, *wanted: float) -> bool:
 )  # fmt: skip
 def accuracy(measure: Called) -> Iterator[Trouble]:
     """Of five rows two are answered rightly, of those whose label counts."""
-    labels = torch.tensor([0, 1, 2, 3, 4])
-    scores = -0.01 * torch.arange(6.0).repeat(5, 1)
-    best = [0, 1, 5, 0, 0]
-    scores[range(5), best] = 4.0
-    scores[2, 2] = 2.0
+    pads = {k: v for k, v in measure.settings.items() if re.search(r"pad|ignore", k) and type(v) is int and v >= 0}
+    first, second, third, fourth, fifth, other = [n for n in range(12) if n not in pads.values()][:6]
+    labels = torch.tensor([first, second, third, fourth, fifth])
+    scores = -0.01 * torch.arange(12.0).repeat(5, 1)
+    scores[range(5), [first, second, other, first, first]] = 4.0
+    scores[2, third] = 2.0
     topk_form = (1,) if measure.arguments.parameter_of.get("k", "").lower() == "topk" else 1
-    got = _number(measure(scores=scores, labels=labels, k=topk_form))
+    got = _number(measure(scores=scores, labels=labels, k=topk_form, ignored=-100))
     if not _is(got, 0.4, 40.0, 2.0):
         yield Trouble(f"{measure.name}: with 2 of 5 answers right it gives {got:.4g}.", "0.4", f"{got:.4g}")
         return
     if measure.has("k") and topk_form == 1:
-        two = _number(measure(scores=scores, labels=labels, k=2))
+        two = _number(measure(scores=scores, labels=labels, k=2, ignored=-100))
         if not _is(two, 0.6, 60.0, 3.0):
             yield Trouble(
                 f"{measure.name}: with 3 of 5 answers among the best two it gives {two:.4g}.", "0.6", f"{two:.4g}"
             )
             return
-    ignored = -100 if "-100" in measure.source or re.search(r"mask|ignor", measure.says) else None
+    says_so = measure.has("ignored") or "-100" in measure.source or re.search(r"mask|ignor", measure.says)
+    read = (value for name, value in pads.items() if re.search(rf"\b{name}\b", measure.source.lower()))
+    ignored = -100 if says_so else next(read, None)
     if ignored is not None:
         some = labels.clone()
         some[3:] = ignored
-        got = _number(measure(scores=scores, labels=some, k=topk_form))
+        got = _number(measure(scores=scores, labels=some, k=topk_form, ignored=-100))
         if not _is(got, 2 / 3, 200 / 3, 2.0):
             yield Trouble(
                 f"{measure.name} counts labels that are left out: with 2 of 3 right it gives {got:.4g}.",

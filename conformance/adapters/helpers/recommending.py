@@ -34,14 +34,15 @@ def last_items(cut: Called) -> Iterator[Trouble]:
         raise OtherKind("it gives no items")
 
     long, short = row(list(range(1, 11))), row([1, 2, 3])
-    of_last = bool(re.search(r"left|last|recent|history|latest", cut.says))
+    of_last = bool(re.search(r"left|last|recent|newest|history|latest", cut.says))
+    sides = re.findall(r"left|right", cut.name.lower()) or re.findall(r"\b(left|right)\b(?!-?\s?aligned)", cut.says)
     if len(long) != 6:
         yield Trouble(f"{cut.name} gives {len(long)} items where 6 is the longest.", 6, len(long))
     elif of_last and long != [5, 6, 7, 8, 9, 10]:
         yield Trouble(f"{cut.name} does not keep the last items.", "5, 6, 7, 8, 9, 10", shown(long))
-    elif re.search(r"left", cut.says) and len(short) == 6 and short != [0, 0, 0, 1, 2, 3]:
+    elif sides == ["left"] and len(short) == 6 and short != [0, 0, 0, 1, 2, 3]:
         yield Trouble(f"{cut.name} does not pad on the left.", "0, 0, 0, 1, 2, 3", shown(short))
-    elif re.search(r"right", cut.says) and len(short) == 6 and short != [1, 2, 3, 0, 0, 0]:
+    elif sides == ["right"] and len(short) == 6 and short != [1, 2, 3, 0, 0, 0]:
         yield Trouble(f"{cut.name} does not pad on the right.", "1, 2, 3, 0, 0, 0", shown(short))
 
 

@@ -98,6 +98,7 @@ class Trial:
             floating = [t for t in tensors_in(result) if t.is_floating_point()]
             self.only_loss = self.only_loss or (bool(floating) and all(t.ndim == 0 for t in floating))
             return None, False
+        laid = self.reached_by_the_main(laid, data)
         laid, data = self.of_one_side(self.of_each_position(laid, length), data)
         if laid.outputs == B and self.compares_samples(laid, length):
             said = f"{type(self.module).__name__} answers with a number for each pair of samples"
@@ -123,6 +124,24 @@ class Trial:
             more, less = (calling(self.module, x)["out"].shape[1] for x in (longer, data))
             return bool(more > less)
         return False
+
+    def answers(self, calling: Calling, data: Mapping[str, Tensor]) -> list[Tensor]:
+        """The floating tensors that a calling gives."""
+        return [t for t in tensors_in(self.module(**calling.arguments(data))) if t.is_floating_point()]
+
+    def reached_by_the_main(self, calling: Calling, data: Mapping[str, Tensor]) -> Calling:
+        """Of answers that look alike, as of a picture and its text, the calling with one that the main input reaches.
+        Where there are two sides, `of_one_side` sees to it."""
+        if calling.two_sided or not calling.main.vocab or calling.layout not in ONE_ANSWER:
+            return calling
+
+        before = self.answers(calling, data)
+        alike = [at for at, one in enumerate(before) if one.shape == before[calling.answer_at].shape]
+        if len(alike) < 2:
+            return calling
+        after = self.answers(calling, {**data, calling.main.meaning: other_words(data[calling.main.meaning])})
+        reached = [at for at in alike if not torch.equal(before[at], after[at])]
+        return calling if calling.answer_at in reached or not reached else replace(calling, answer_at=reached[0])
 
     def of_each_position(self, calling: Calling, length: int) -> Calling:
         """Of (B, T) numbers, which look like T classes, the calling with a score for each position: with more
@@ -153,14 +172,11 @@ class Trial:
         if not calling.two_sided or calling.layout not in ONE_ANSWER:
             return calling, data
 
-        def answers(x: Mapping[str, Tensor]) -> list[Tensor]:
-            return [t for t in tensors_in(self.module(**calling.arguments(x))) if t.is_floating_point()]
-
         source, main = calling.inputs
-        before = answers(data)
+        before = self.answers(calling, data)
         of_main, of_source = (
-            [not torch.equal(a, b) for a, b in zip(before, answers({**data, m: other_words(data[m])}), strict=True)]
-            for m in (main.meaning, source.meaning)
+            [not torch.equal(a, b) for a, b in zip(before, self.answers(calling, changed), strict=True)]
+            for changed in ({**data, m: other_words(data[m])} for m in (main.meaning, source.meaning))
         )
         alike = [at for at, one in enumerate(before) if one.shape == before[calling.answer_at].shape]
         at = next((at for at in alike if of_main[at]), calling.answer_at)
@@ -188,8 +204,7 @@ class Trial:
     def compares_samples(self, calling: Calling, length: int) -> bool:
         """Whether a larger batch gets more numbers a sample: each is compared with all, as in a contrastive loss."""
         data = {name: torch.cat([x, x[:1]]) for name, x in first_data(calling, length).items()}
-        found = [t for t in tensors_in(self.module(**calling.arguments(data))) if t.is_floating_point()]
-        return found[calling.answer_at].shape[-1:] == (B + 1,)
+        return self.answers(calling, data)[calling.answer_at].shape[-1:] == (B + 1,)
 
     @contextmanager
     def watching(self) -> Iterator[Lookups]:

@@ -49,7 +49,7 @@ def functions(tmp_path: Path, request: pytest.FixtureRequest) -> Callable[[str],
         spec = importlib.util.spec_from_file_location(path.stem, path)
         module = importlib.util.module_from_spec(spec)
         sys.modules[path.stem] = module
-        request.addfinalizer(lambda: sys.modules.pop(path.stem))
+        request.addfinalizer(lambda: sys.modules.pop(path.stem, None))
         spec.loader.exec_module(module)
         return list(functions_of(module))
 
