@@ -20,28 +20,27 @@ from conformance.reference.training import cross_entropy
 LENGTH = 7
 
 
-def changes(subject: Any, inputs: dict[str, Array], name: str) -> Array:
+def changes(subject: Any, inputs: dict[str, Array], name: str, most: int | None = None) -> Array:
     """How much each answer changes with each token of an input, relative to the largest: ``(T of input, T of answer)``.
 
-    The larger of two changes counts, so that one by chance without effect does not hide it.
+    The larger of two changes counts, so that one by chance without effect does not hide it. most: so many pieces of the
+    input are changed at most, each as a whole.
     """
     before = subject(**inputs)["out"]
     scale = max(float(np.abs(before).max()), 1e-9)
     length = inputs[name].shape[1]
-    found = np.zeros((length, before.shape[1] if before.ndim == 3 else 1))
-    for at in range(length):
+    pieces = np.array_split(np.arange(length), min(length, most or length))
+    found = np.zeros((len(pieces), before.shape[1] if before.ndim == 3 else 1))
+    for number, at in enumerate(pieces):
         for seed in (20, 21):
             other = subject.example(len(inputs[name]), length, seed, **{name: length})[name]
-            moved = {**inputs, name: inputs[name].copy()}
-            moved[name][:, at] = other[:, at]
-            if name != "x":
-                same = other[:, at] == inputs[name][:, at]
-                moved[name][same, at] = other[same, at - 1]
+            moved, new = {**inputs, name: inputs[name].copy()}, other[:, at]
+            moved[name][:, at] = new if name == "x" else np.where(new == inputs[name][:, at], other[:, at - 1], new)
             after = subject(**moved)["out"]
             if after.shape != before.shape:
                 raise NotProvided("its answer changes its shape with the tokens")
             moved_by = np.abs(after - before)
-            found[at] = np.maximum(found[at], np.nan_to_num(moved_by, nan=np.inf).max((0, -1)) / scale)
+            found[number] = np.maximum(found[number], np.nan_to_num(moved_by, nan=np.inf).max((0, -1)) / scale)
     return found
 
 

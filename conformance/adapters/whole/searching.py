@@ -40,6 +40,9 @@ from conformance.adapters.whole.trying import ComparesSamples, Trial
 SECONDS = 20.0
 """Of processor time, after which no other way to call is tried: a large model runs slowly, and should be told why."""
 
+_MANY_TIMES = 8
+"""So many times the least that a model takes, where that gives few answers."""
+
 _MOST_HINTS = 3
 """So many lengths that the first error speaks of are tried."""
 
@@ -252,13 +255,15 @@ class _Finder:
         if found.main.meaning != "x" or None not in found.main.shape or not shortens:
             return found
         with suppress(Exception):
-            return self.run(calling, self.many_frames()) or found
+            return self.run(calling, self.many_frames(FRAMES)) or found
+        with suppress(Exception):  # its spectrum of one stretch takes more numbers than that
+            return self.run(calling, self.many_frames(_MANY_TIMES * (found.main.length or 0))) or found
         return found
 
-    def many_frames(self) -> int:
+    def many_frames(self, least: int) -> int:
         """So many numbers in a row that no size of the model is the same: an axis of the answer is told by its size."""
         sizes = {size for one in (*self.module.parameters(), *self.module.buffers()) for size in one.shape}
-        return next((n for n in range(FRAMES, 2 * FRAMES, 4) if n not in sizes), FRAMES)
+        return next((n for n in range(least, 2 * least, 4) if n not in sizes), least)
 
     def run(self, calling: Calling, length: int) -> Calling | None:
         """The calling completed by running it once, with what is said of it; None where it gives no answer."""
