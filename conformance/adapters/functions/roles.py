@@ -55,9 +55,16 @@ def _of_class(found: Any, name: str) -> tuple[str, ...]:
         forward = _names(found.forward)
         data = [n for n in forward if re.fullmatch(LOGITS, n)] and [n for n in forward if re.fullmatch(TARGETS, n)]
         return ("cross_entropy",) if told and data and not re.search(r"compute|lossmodel|withloss", name) else ()
-    if _any(made, WARMUP) and _any(made, WIDTH):
+    if _any(made, WARMUP) and (_any(made, WIDTH) or _reads_the_width_of_a_model(found)):
         return ("lr_schedule",)
     return ()
+
+
+def _reads_the_width_of_a_model(cls: type) -> bool:
+    try:
+        return bool(re.search(rf"\b(model|net|module)\.({WIDTH})\b", inspect.getsource(cls)))
+    except (OSError, TypeError):
+        return False
 
 
 Rule = Callable[[str, list[str], bool], Any]

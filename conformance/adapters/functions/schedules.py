@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -23,7 +24,9 @@ WORDS = {
     "step": r"(global_|current_|cur_|n_)?(step|steps|step_num|iteration|iter|it|t|epoch|i)|num_steps|step_n",
     "factor": r"factor|lr_mul|scale|multiplier|(init_|base_|peak_)?lr|k|coefficient|mult",
     "optimizer": r"opt(im(izer)?)?",
+    "model": r"model|net(work)?|module",
 }
+_WIDTHS = ("d_model", "model_size", "model_dim", "hidden_size", "hidden_dim", "hidden", "dim", "n_embd", "embed_dim")
 RATES = r"_?rate|_?get_?(last_)?(lr|rate).*|lr|lr_(at|lambda|scale)|learning_rate|compute.*|calc.*|__call__"
 STEPS = r"step(_and_update(_lr)?)?|update(_lr|_learning_rate)?"
 _GRID = [(512, 4000), (64, 100), (256, 10)]
@@ -35,8 +38,9 @@ Rate = Callable[[int, int, int], float]
 
 def resolve(found: Any) -> list[Served]:
     """A schedule as the role lr_schedule. Raises Unresolved when it gives no rate of a step."""
+    after_counting = False
     if isinstance(found, type):
-        rate, how = _of_class(found)
+        rate, how, after_counting = _of_class(found)
     else:
         arguments = read(found, WORDS)
         if arguments.has("step"):
@@ -55,6 +59,8 @@ def resolve(found: Any) -> list[Served]:
         def compute(training: bool, step: int) -> dict[str, Any]:
             if step + first < 1:
                 raise NotProvided("its first step is 0: nothing comes before it")
+            if step < 1 and after_counting:
+                raise NotProvided("it counts a step before it asks for the rate")
             return {
                 "out": torch.tensor(
                     rate(int(step) - 1 + first, config["d_model"], config["warmup"]), dtype=torch.float64
@@ -83,6 +89,13 @@ def _made(function: Callable[..., Any], arguments: Arguments, step: int, d_model
     return float(made(step))
 
 
+def _model(d_model: int) -> torch.nn.Module:
+    """Something with parameters that says its width."""
+    model = torch.nn.Linear(1, 1)
+    vars(model).update(dict.fromkeys(_WIDTHS, d_model))
+    return model
+
+
 def _optimizer() -> torch.optim.Optimizer:
     return torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=1.0)
 
@@ -90,13 +103,15 @@ def _optimizer() -> torch.optim.Optimizer:
 # --- classes --------------------------------------------------------------------------------------
 
 
-def _of_class(cls: type) -> tuple[Rate, str]:
-    """How a class gives the rate of a step: a method of the step; else what it has set once it has counted so far."""
+def _of_class(cls: type) -> tuple[Rate, str, bool]:
+    """How a class gives the rate of a step: a method of the step; else what it has set once it has counted so far. And
+    whether its first step sets the rate of step 1."""
     arguments = read(cls, WORDS)
 
     def new(d_model: int, warmup: int) -> tuple[Any, torch.optim.Optimizer]:
         optimizer = _optimizer()
-        made = arguments.call(cls, d_model=d_model, warmup=warmup, factor=1.0, optimizer=optimizer)
+        model = _model(d_model)
+        made = arguments.call(cls, d_model=d_model, warmup=warmup, factor=1.0, optimizer=optimizer, model=model)
         return made, optimizer
 
     made, _ = new(512, 4000)
@@ -104,15 +119,16 @@ def _of_class(cls: type) -> tuple[Rate, str]:
         name for name, f in inspect.getmembers(made, callable) if not name.startswith("__") or name == "__call__"
     ]
     own = [name for name in methods if any(name in vars(c) for c in type(made).__mro__[:-1] if _is_own(c))]
+    step = next((name for name in own if re.fullmatch(STEPS, name)), None)
     for name in own:
         if not re.fullmatch(RATES, name):
             continue
         parameters = inspect.signature(getattr(made, name)).parameters
         if len(parameters) == 1:
-            return (
-                lambda step, d, w, name=name: _number(getattr(new(d, w)[0], name)(step))
-            ), f"its method {name}(step)"
-    step = next((name for name in own if re.fullmatch(STEPS, name)), None)
+            rate_of = partial(_asked, new, name)
+            counting = step is not None and not isinstance(made, torch.optim.lr_scheduler.LRScheduler)
+            after = counting and _sets_the_first(*new(64, 100), str(step), rate_of(1, 64, 100))
+            return rate_of, f"its method {name}(step)", after
     if step is None and isinstance(made, torch.optim.lr_scheduler.LRScheduler):
         step = "step"
     if step is None:
@@ -125,7 +141,20 @@ def _of_class(cls: type) -> tuple[Rate, str]:
         _step(made, step, optimizer)
         return float(optimizer.param_groups[0]["lr"])
 
-    return rate, f"what {step}() sets, {counter} being the step before"
+    return rate, f"what {step}() sets, {counter} being the step before", False
+
+
+def _asked(new: Callable[[int, int], tuple[Any, Any]], name: str, step: int, d_model: int, warmup: int) -> float:
+    return _number(getattr(new(d_model, warmup)[0], name)(step))
+
+
+def _sets_the_first(made: Any, optimizer: torch.optim.Optimizer, step: str, first: float) -> bool:
+    """Whether the first step of a schedule sets the rate of step 1, of its own optimizer if it has one."""
+    own = [value for value in vars(made).values() if isinstance(value, torch.optim.Optimizer)]
+    with suppress(Exception):  # it steps with what nothing here shows
+        _step(made, step, optimizer)
+        return any(abs(float(one.param_groups[0]["lr"]) / first - 1) < 1e-5 for one in (*own, optimizer))
+    return False
 
 
 def _is_own(cls: type) -> bool:

@@ -18,7 +18,8 @@ from conformance.adapters.functions.subjects import source_of
 from conformance.adapters.helpers.training import is_trainer
 from conformance.adapters.helpers.trial import HELPERS
 from conformance.adapters.inference.construct import CONFIGS
-from conformance.adapters.whole.configs import class_named_like, configs_of, settings_of
+from conformance.adapters.whole.configs import class_named_like, configs_of, fields_of, is_config, settings_of
+from conformance.adapters.whole.sizes import small
 
 _ACTS = (
     "open(",
@@ -75,10 +76,11 @@ def _words(name: str) -> str:
     return re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", name).lower()
 
 
-def objects_beside(found: Any, model: nn.Module) -> list[Callable[..., Any]]:
+def objects_beside(found: Any, model: nn.Module, options: Mapping[str, Any]) -> list[Callable[..., Any]]:
     """The methods with a helper's name of the file's plain classes, such as a collator or a schedule of noise, and
-    their call under the name of the class. What their constructors require is taken from the model's settings and the
-    file's constants by its name."""
+    their call under the name of the class. What their constructors require is taken by its name from what the model
+    keeps, the options that it was made with and the file's constants; else it is a small value for what the name means.
+    """
     made: list[Callable[..., Any]] = []
     for cls in classes_beside(found):
         methods = {name: one for name, one in vars(cls).items() if isinstance(one, FunctionType)}
@@ -87,15 +89,17 @@ def objects_beside(found: Any, model: nn.Module) -> list[Callable[..., Any]]:
         if cls.__bases__ != (object,) or not helping or acts(cls):
             continue
         with suppress(Exception):  # it wants what nothing here shows
-            one = cls(**_required(cls, model))
+            one = cls(**_required(cls, model, options))
             made += [MethodType(_named(function, name), one) for name, function in helping.items()]
     return made
 
 
-def _required(cls: type, model: nn.Module) -> dict[str, Any]:
-    """What a class requires, by name. Raises KeyError where nothing has such a name."""
+def _required(cls: type, model: nn.Module, options: Mapping[str, Any]) -> dict[str, Any]:
+    """What a class requires, by name. Raises Unknown where a name means nothing."""
     module = sys.modules[cls.__module__]
-    known = {str(k).lower(): v for held in (vars(module), *reversed(settings_of(model))) for k, v in held.items()}
+    configs = [fields_of(one) for one in options.values() if is_config(one)]
+    told = (vars(module), *configs, options, *reversed(settings_of(model)))
+    known = {str(key).lower(): value for held in told for key, value in held.items()}
     given = {}
     for name, parameter in inspect.signature(cls).parameters.items():
         if parameter.default is not parameter.empty or parameter.kind in _MANY:
@@ -104,7 +108,7 @@ def _required(cls: type, model: nn.Module) -> dict[str, Any]:
         if config is not None:
             given[name] = next((one for one in configs_of(model) if isinstance(one, config)), None) or config()
         else:
-            given[name] = known[name.lower()]
+            given[name] = known[name.lower()] if name.lower() in known else small(name, parameter.annotation)
     return given
 
 

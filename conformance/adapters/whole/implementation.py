@@ -110,7 +110,7 @@ class PointedImplementation:
         if shown is not None and role is None:
             beside: list[Callable[..., Any]] = [*functions_beside(found), *methods_of(shown)]
             beside += [*training_methods_of(shown), *criteria_beside(found), *classes_beside(found)]
-            beside += objects_beside(found, shown)
+            beside += objects_beside(found, shown, made.options if made else {})
             self.beside = HelpersImplementation(beside, self.name, self.whole)
         self.reference = reference[1].text or reference[1].name if reference else ""
         self.difference = self._difference_from(*reference, role or "", stated) if reference else None

@@ -211,6 +211,27 @@ class NoamOpt:
         return self.factor * (self.model_size ** (-0.5) * min(step ** (-0.5), step * self.warmup ** (-1.5)))
 """,
 )
+STYLES["schedule: of a model"] = (
+    "NoamOptimizer",
+    "lr_schedule",
+    """
+class NoamOptimizer:
+    def __init__(self, model, warmup, factor=1.0):
+        self.optimizer = torch.optim.Adam(model.parameters(), lr=0.0)
+        self.d_model, self.warmup, self.factor = model.d_model, warmup, factor
+        self.count = 0
+
+    def rate(self, step=None):
+        step = self.count if step is None else step
+        return self.factor * self.d_model ** -0.5 * min(step ** -0.5, step * self.warmup ** -1.5)
+
+    def step(self):
+        self.count += 1
+        for group in self.optimizer.param_groups:
+            group["lr"] = self.rate()
+        self.optimizer.step()
+""",
+)
 STYLES["schedule: ScheduledOptim"] = (
     "ScheduledOptim",
     "lr_schedule",
@@ -343,7 +364,8 @@ MUTANTS: list[tuple[str, str, str]] = [
     ("schedule: rate", "min(", "max("),
     ("schedule: rate", "step = 1", "pass"),
     ("schedule: NoamOpt", "self.model_size ** (-0.5)", "self.model_size ** 0.5"),
-    ("schedule: NoamOpt", "step = max(step, 1)", "pass"),
+    ("schedule: NoamOpt", "self.warmup ** (-1.5)", "self.warmup ** (-1)"),
+    ("schedule: of a model", "self.warmup ** -1.5", "self.warmup ** -0.5"),
     ("schedule: ScheduledOptim", "n_warmup_steps ** (-1.5)", "n_warmup_steps ** (-1.0)"),
     ("schedule: counted from 0", "step * warmup_steps ** -1.5", "step * warmup_steps ** -2"),
     ("schedule: LRScheduler", "min(step ** -0.5,", "min(step ** -0.6,"),

@@ -82,7 +82,7 @@ PADDED = "padded-batches-keep-their-texts"
 @pytest.mark.parametrize(("end", "claims"), [("len(text)", []), ("longest", [PADDED])])
 def test_a_collator_is_made_of_the_models_settings_and_the_files_constants(made, end, claims):
     model = made("Encoder", FILE.replace("{end}", end)).fresh()
-    objects = objects_beside(type(model), model)
+    objects = objects_beside(type(model), model, {})
     assert [one.__name__ for one in objects] == ["masking_collator"]
     assert (objects[0].__self__.mask_id, objects[0].__self__.config) == (4, model.config)
     found = examine(objects)
@@ -91,10 +91,21 @@ def test_a_collator_is_made_of_the_models_settings_and_the_files_constants(made,
     assert all("model.py:" in one.place for one in found.wrong)
 
 
+def test_what_a_collator_requires_is_an_option_of_the_model_or_a_small_size(made):
+    kept = "self.config, self.mask_id, self.mlm_probability = config, mask_id, mlm_probability"
+    text = FILE.replace("{end}", "len(text)").replace(
+        kept, "self.config, self.dim, self.longest = config, dim, max_length"
+    )
+    text = text.replace("mask_id, mlm_probability=0.15", "dim, max_length")
+    model = made("Encoder", text).fresh()
+    (collate,) = objects_beside(type(model), model, {"dim": 9})
+    assert (collate.__self__.dim, type(collate.__self__.longest)) == (9, int)
+
+
 def test_a_class_that_wants_what_nothing_has_is_left_alone(made):
-    model = made("Encoder", FILE.replace("MASK_ID = 4", "")).fresh()
+    model = made("Encoder", FILE.replace("mask_id", "lexicon")).fresh()
     assert "Trainer" in vars(sys.modules[type(model).__module__])
-    assert objects_beside(type(model), model) == []
+    assert objects_beside(type(model), model, {}) == []
 
 
 MASKED = "masked-words-are-what-is-taught"
@@ -103,6 +114,6 @@ MASKED = "masked-words-are-what-is-taught"
 @pytest.mark.parametrize(("left", "claims"), [("~chosen", []), ("chosen", [MASKED])])
 def test_a_collator_that_masks_words(made, left, claims):
     model = made("Encoder", MASKING.replace("{left}", left)).fresh()
-    found = examine(objects_beside(type(model), model))
+    found = examine(objects_beside(type(model), model, {}))
     assert MASKED in found.tested
     assert [one.claim for one in found.wrong] == claims
