@@ -204,11 +204,11 @@ def layer_dropout(impl: Any, draw: Draw) -> Evidence:
     if share == 0 and np.all(out != 0.0) and not np.array_equal(run(subject, x, mask), out):
         return note("dropout falls inside a sublayer, not on its output", "in training no entry equals x")
     return all_of(
+        true("no entry of x is dropped", np.all(out != 0.0)).saying(  # first: what is dropped so is scaled, too
+            diagnosis="The sum of input and sublayer is dropped: the residual path loses entries."
+        ),
         close("share of entries that equal x", share, p**2, 6 * deviation, "six standard deviations").saying(
             diagnosis=_dropped_otherwise(share, p, 10 * deviation)
-        ),
-        true("no entry of x is dropped", np.all(out != 0.0)).saying(
-            diagnosis="The sum of input and sublayer is dropped: the residual path loses entries."
         ),
     )
 

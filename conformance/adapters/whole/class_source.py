@@ -70,7 +70,8 @@ def _beside_forward(cls: type, root: str) -> list[ast.FunctionDef]:
 @cache
 def read_for_some_arguments(cls: type, sizes_count: bool = True) -> frozenset[str]:
     """The attributes of `self` that methods read only in a branch that a parameter decides: a table of token types
-    where there are types, a tower for queries where another one returns before.
+    where there are types, a tower for queries where another one returns before. To ask whether there is one, as in
+    ``self.head is not None``, is not to read it.
 
     sizes_count: whether to ask for a length, shape or device is to read. Levels of a loss may be asked for theirs
     anywhere.
@@ -81,11 +82,19 @@ def read_for_some_arguments(cls: type, sizes_count: bool = True) -> frozenset[st
         if method.name == "__init__":
             continue
         inside = {id(n) for branch in _branches(method, _parameters(method)) for n in ast.walk(branch)}
-        left_out = set() if sizes_count else {id(n) for n in _asked_for_sizes(method)}
+        left_out = {id(n) for n in _asked_whether_none(method)}
+        left_out |= set() if sizes_count else {id(n) for n in _asked_for_sizes(method)}
         for node in _of_self(method):
             if id(node) not in left_out:
                 (sometimes if id(node) in inside else always).add(node.attr)
     return frozenset(sometimes - always)
+
+
+def _asked_whether_none(method: ast.FunctionDef) -> Iterator[ast.AST]:
+    for node in ast.walk(method):
+        if isinstance(node, ast.Compare) and isinstance(node.ops[0], (ast.Is, ast.IsNot)):
+            if isinstance(node.comparators[0], ast.Constant) and node.comparators[0].value is None:
+                yield node.left
 
 
 def _asked_for_sizes(method: ast.FunctionDef) -> Iterator[ast.AST]:

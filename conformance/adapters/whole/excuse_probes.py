@@ -37,6 +37,7 @@ class ExcuseProbes(ShiftProbes, TableProbes, GradientProbes, LengthProbes, PartP
         called = self.called_paths()
         experts = re.compile(r"expert")
         others, losses = self.other_outputs_reach()
+        heads = {name for name in wanted if name in others and not self._stacked(name, wanted)}
         for name in wanted:
             path, _, own = name.rpartition(".")
             parents = [".".join(path.split(".")[:n]) for n in range(1, path.count(".") + 2)]
@@ -52,7 +53,9 @@ class ExcuseProbes(ShiftProbes, TableProbes, GradientProbes, LengthProbes, PartP
             owner: type = type(self.module.get_submodule(path))
             elsewhere = elsewhere or any(self.is_of_a_choice(parent) and parent not in called for parent in parents)
             elsewhere = elsewhere or own in read_beside_forward(owner, run_method(self.module.get_submodule(path)))
-            beside = name in losses or (name in others and not self._stacked(name, wanted))
+            beside = name in losses or (
+                name in others and (name in heads or (bool(heads) and self._of_a_needed_block(name, wanted)))
+            )
             if siblings_run or elsewhere or beside or re.search(r"mask_token|mask_emb", name):
                 excused.add(name)
         excused |= self._reached_by_more(set(wanted) - excused)
@@ -90,15 +93,32 @@ class ExcuseProbes(ShiftProbes, TableProbes, GradientProbes, LengthProbes, PartP
     def _stacked(self, name: str, without: Collection[str]) -> bool:
         """Whether a parameter is of a block in a list of blocks of one class: the answer is made of all of them, or of
         none, as it is where all parameters of the list are among those `without` a gradient."""
+        path = self._block_of(name)
+        holder = path.rpartition(".")[0]
+        if not path or self._needs(holder) <= {*without}:
+            return False
+        blocks = [*self.module.get_submodule(holder).children()]
+        return len({type(block) for block in blocks}) == 1 and any(blocks[0].children())
+
+    def _of_a_needed_block(self, name: str, without: Collection[str]) -> bool:
+        """Whether the answer depends on other parameters of the same block: of two streams a second head reads the one
+        that the answer leaves after the last block."""
+        return not self._needs(self._block_of(name)) <= {*without}
+
+    def _needs(self, path: str) -> set[str]:
+        """The parameters of a module that want a gradient."""
+        inner = self.module.get_submodule(path).named_parameters(path)
+        return {name for name, p in inner if p.requires_grad}
+
+    def _block_of(self, name: str) -> str:
+        """The innermost module of a list that a parameter is of; "" for none."""
         path = name
         while path := path.rpartition(".")[0]:
             holder, _, last = path.rpartition(".")
             stack = self.module.get_submodule(holder)
             if last.isdigit() and isinstance(stack, (nn.ModuleList, nn.Sequential)) and len(stack) > 1:
-                if {f"{holder}.{inner}" for inner, p in stack.named_parameters() if p.requires_grad} <= {*without}:
-                    return False
-                return len({type(block) for block in stack}) == 1 and any(stack[0].children())
-        return False
+                return path
+        return ""
 
     def other_outputs_reach(self) -> tuple[set[str], set[str]]:
         """Parameters that some output beside the answer depends on (a pooler, a second head), and those of them that a

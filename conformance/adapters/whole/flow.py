@@ -250,7 +250,7 @@ def projection(record: Record, value: Value) -> Projection | None:
         part = first // max(places.shape[-1], 1)
         slices = int(part.max()) + 1
         columns = columns + part.unsqueeze(-1) * count
-        if len(rows.shape) == 3 and not bool((weight.data == weight.data[:1]).all()):
+        if weight.data.dim() == 3 and not bool((weight.data == weight.data[:1]).all()):
             slices = 1  # each head has its own matrix
     elif rows.dim() == 3 - 1 and value.data.dim() == 3 and len(rows) > 1 and bool((rows == rows[:1]).all()):
         columns = columns + torch.arange(len(rows))[:, None, None] * count

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
+from torch.utils._pytree import tree_map_only
 
 from conformance.adapters.torch_subject import to_array
 from conformance.adapters.whole.record import record
@@ -89,6 +90,27 @@ class GradientProbes(RunningModel):
             found = self.gradients({**inputs, "x": gaps})
         sizes = {name: float(np.abs(g).max(initial=0.0)) for name, g in found.items() if g is not None}
         return {name for name in names if 0.0 < sizes.get(name, 0.0) < np.inf}
+
+    def reached_from_before(self, names: list[str], inputs: Mapping[str, Any]) -> set[str]:
+        """Those of these parameters that get a gradient where the numbers handed in want one, too, as what an embedding
+        gives does: layers that torch.utils.checkpoint runs again have none where nothing that they read wants one."""
+
+        def wanting(module: nn.Module, args: Any, kwargs: Any) -> Any:
+            def of(x: Tensor) -> Tensor:
+                return x.detach().requires_grad_().clone() if x.is_floating_point() else x
+
+            return tree_map_only(Tensor, of, (args, kwargs))
+
+        hook = self.module.register_forward_pre_hook(wanting, with_kwargs=True)
+        found: dict[str, Array | None] = {}
+        try:
+            with suppress(Exception):
+                found = self.gradients(inputs)
+        finally:
+            hook.remove()
+        sizes = {name: float(np.abs(g).max(initial=0.0)) for name, g in found.items() if g is not None}
+        largest = max(sizes.values(), default=0.0)
+        return {name for name in names if sizes.get(name, 0.0) > 1e-13 * largest}
 
     def worst_gradient(self, inputs: Arrays) -> tuple[str, float, float, float]:
         """Of all parameters the one whose slope along a random direction differs most from its gradient: its name, the

@@ -79,7 +79,7 @@ def _taken(record: Record, vectors: Value, addition: Op) -> tuple[Op, Value | No
     while (op := record.producer(here)) is not None:
         if op.name == "embedding":
             table, ids = op.inputs[0], op.inputs[1]
-            if not _is_called_so(table) or _origin(record, ids).kind == "given":
+            if not _is_called_so(table) or _is_handed_in(record, ids):
                 return None
             return op, table
         if not (moves(op) or pointwise(op)) or not op.inputs:
@@ -97,10 +97,15 @@ def _is_called_so(value: Value) -> bool:
     return bool(_POSITIONS.search(value.name)) and not _OTHER.search(value.name)
 
 
-def _origin(record: Record, value: Value) -> Value:
-    while (op := record.producer(value)) is not None and moves(op) and op.inputs:
+def _is_handed_in(record: Record, value: Value) -> bool:
+    """Whether a value comes from the model's caller, who may have made it within the record."""
+    handed = {given for call in record.calls if call.parent < 0 for given in call.given}
+    while value not in handed:
+        op = record.producer(value)
+        if op is None or not moves(op) or not op.inputs:
+            return value.kind == "given"
         value = op.inputs[0]
-    return value
+    return True
 
 
 # --- each place has a vector of its own

@@ -135,3 +135,24 @@ def turned(x):
 )
 def test_an_answer_whose_patches_stand_elsewhere_is_named(together, expected, windows):
     assert said(Image(together, windows), torch.randn(2, 3, 8, 8)) == expected
+
+
+class Told(nn.Module):
+    """Places (B, T) are handed in, beside the tokens; or each place is the half of its number."""
+
+    def __init__(self):
+        super().__init__()
+        self.embed, self.pos_emb, self.mix = nn.Linear(5, 8), nn.Embedding(8, 8), nn.Linear(8, 8)
+
+    def forward(self, x, places=None):
+        if places is None:
+            places = torch.arange(x.shape[1]).div(2, rounding_mode="floor").expand(len(x), -1)
+        return self.mix(self.embed(x) + self.pos_emb(places))
+
+
+def test_places_that_the_caller_makes_may_be_the_same():
+    model, x = Told(), torch.randn(2, 6, 5)
+    with torch.no_grad():
+        handed = record(model, lambda: model(x, (torch.arange(6) % 2).expand(2, -1).clone()))
+        own = record(model, lambda: model(x))
+    assert [[one.claim for one in place_findings(run)] for run in (handed, own)] == [[], [SHARED]]
