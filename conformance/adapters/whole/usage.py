@@ -6,6 +6,7 @@ read as syntax.
 from __future__ import annotations
 
 import ast
+import itertools
 import json
 import os
 import re
@@ -24,6 +25,8 @@ MAX_FILES = 400
 """So many files of a repository are looked at, the nearest first."""
 _MOST_READ = 40
 """So many files, the nearest, are read for the values of settings."""
+_MOST_SETTINGS = 40
+"""So many config files are read, those in upper folders first."""
 _PASSED_OVER = re.compile(r"^(\.|__pycache__$|node_modules$|build$|dist$|venv$|env$|site-packages$)|\.egg-info$")
 _FENCE = re.compile(
     r"^[ \t]*```[ \t]*(?:python|py|python3|pycon)?[ \t]*\n(.*?)^[ \t]*```", re.DOTALL | re.MULTILINE | re.I
@@ -149,11 +152,12 @@ class Surroundings:
 
     def written_value(self, name: str) -> Any:
         """A constant that the files give to this name anywhere: a setting of a dict or of a call, a default, a field of
-        a class, an option of the command line. The file's own come first; None where they give none."""
-        for source in self.sources[:_MOST_READ]:
-            if name in source.written:
-                return source.written[name]
-        return None
+        a class, an option of the command line, a line of a config file. The file's own come first; None where they give
+        none."""
+        written = (source.written for source in self.sources[:_MOST_READ])
+        settings = (section for _, section in self.settings)
+        found = (one[name] for one in itertools.chain(written, settings) if name in one)
+        return next((value for value in found if value is not None and not isinstance(value, dict)), None)
 
     @cached_property
     def smallest_variants(self) -> dict[str, str]:
@@ -171,12 +175,13 @@ class Surroundings:
 
     @cached_property
     def settings(self) -> list[tuple[str, dict[str, Any]]]:
-        """The mappings in the JSON and YAML files next to the file and in the repository's config folders, each with
-        the name of its file; sections of a file before the whole."""
-        folders = [self.path.parent, self.root]
-        folders += [folder / name for folder in (*folders,) for name in ("config", "configs", "conf")]
-        paths = [path for folder in dict.fromkeys(folders) if folder.is_dir() for path in sorted(folder.iterdir())]
-        paths = [path for path in paths if path.suffix in (".json", ".yaml", ".yml")][:40]
+        """The mappings in the JSON and YAML files next to the file and in the repository's config folders and the groups
+        inside them, each with the name of its file; sections of a file before the whole."""
+        near = [self.path.parent, self.root]
+        groups = [folder / name for folder in near for name in ("config", "configs", "conf")]
+        paths = [path for folder in near for path in sorted(folder.iterdir())]
+        paths += [path for folder in groups for path in sorted(folder.rglob("*"), key=lambda p: (len(p.parts), p))]
+        paths = [path for path in dict.fromkeys(paths) if path.suffix in (".json", ".yaml", ".yml")][:_MOST_SETTINGS]
         return [(path.name, section) for path in paths for section in _sections(_parsed(path))]
 
     def _files(self, ending: str) -> list[Path]:
