@@ -152,7 +152,7 @@ class _Finder:
             if key not in found and key not in use.defaults:
                 found[key] = self.field(key, inner)
         widths = [name for name in found if isinstance(found[name], int) and meaning(str(name)) == "d_model"]
-        found |= {name: found[widths[0]] for name in widths[1:]}  # one has two names
+        found |= dict.fromkeys(widths, found[widths[0]]) if widths else {}  # one has two names
         for name in [name for name in found if name.endswith("head_dim")]:  # a head that is turned in one part
             parts = [found.get(name.replace("head_dim", f"{part}_head_dim")) for part in ("nope", "rope")]
             if all(isinstance(part, int) for part in parts):

@@ -6,12 +6,14 @@ read as syntax.
 from __future__ import annotations
 
 import ast
+import importlib
 import itertools
 import json
 import os
 import re
 import sys
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from pathlib import Path
@@ -125,6 +127,18 @@ class Surroundings:
         places += [place.with_suffix("") / "__init__.py" for place in places]
         return next((other for place in places for other in self.sources if other.path == place), None)
 
+    def imported(self, source: Source, name: str = "") -> ModuleType | None:
+        """The module of a source, imported where it only defines things. name: as another file imports it."""
+        if source.module is not None or source.path.suffix != ".py" or not _only_defines(source.tree):
+            return source.module
+        base = self.path.parents[self.module.__name__.count(".")]
+        with suppress(Exception):
+            name = name or ".".join(source.path.relative_to(base).with_suffix("").parts)
+            module = importlib.import_module(name)
+            if Path(module.__file__ or "").resolve() == source.path:
+                return module
+        return None
+
     def is_users(self, value: Any) -> bool:
         """Whether a class or function is the user's own, not an installed library's."""
         name = getattr(value, "__module__", "") or ""
@@ -175,8 +189,8 @@ class Surroundings:
 
     @cached_property
     def settings(self) -> list[tuple[str, dict[str, Any]]]:
-        """The mappings in the JSON and YAML files next to the file and in the repository's config folders and the groups
-        inside them, each with the name of its file; sections of a file before the whole."""
+        """The mappings in the JSON and YAML files next to the file and in the repository's config folders, with the
+        groups inside these, each with the name of its file; sections of a file before the whole."""
         near = [self.path.parent, self.root]
         groups = [folder / name for folder in near for name in ("config", "configs", "conf")]
         paths = [path for folder in near for path in sorted(folder.iterdir())]
@@ -222,6 +236,17 @@ def _called(call: ast.Call) -> str:
 def _defines(source: Source, name: str) -> bool:
     binding = source.top.binding(name, None)
     return binding is not None and binding.kind == "def"
+
+
+def _only_defines(tree: ast.Module) -> bool:
+    """Whether importing a file runs nothing but imports, definitions and constants."""
+    return all(
+        isinstance(node, ast.Import | ast.ImportFrom | ast.FunctionDef | ast.ClassDef)
+        or (isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant))
+        or (isinstance(node, ast.Assign | ast.AnnAssign) and not any(isinstance(n, ast.Call) for n in ast.walk(node)))
+        or (isinstance(node, ast.If) and "__name__" in ast.unparse(node.test))
+        for node in tree.body
+    )
 
 
 def _blocks(path: Path) -> Iterator[Source]:

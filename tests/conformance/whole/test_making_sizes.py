@@ -169,6 +169,22 @@ def test_a_gpu_that_is_not_there_is_the_processor(made, monkeypatch):
     assert made("Net", ON_A_GPU).fresh().places == ["cpu", "cpu", "cpu"]
 
 
+def test_sizes_that_stand_in_the_place_of_none_are_scaled(made):
+    text = """
+        class Net(nn.Module):
+            def __init__(self, d_model=None, n_layers=None, vocab_size=None):
+                super().__init__()
+                d_model = d_model or 1024
+                vocab_size = 90000 if vocab_size is None else vocab_size
+                self.n_layers = n_layers if n_layers is not None else 3
+                self.embed = nn.Embedding(vocab_size, d_model)
+    """
+    found = made("Net", text)
+    assert parameters(found.fresh()) <= MAX_PARAMETERS
+    assert "vocab_size 90000 -> 211" in evidence(found)
+    assert "d_model=None" not in evidence(found)
+
+
 CALLS_OF_A_GPU = {
     "cuda of a tensor and a module": ("torch.ones(2).cuda()", "self.fc.cuda()(x.cuda(0))"),
     "a device by its name": ('torch.ones(2, device="cuda")', 'self.fc.to("cuda:0")(x.to("cuda"))'),
@@ -205,7 +221,8 @@ def test_code_that_asks_for_a_gpu_runs_as_it_is(made, monkeypatch):
             def forward(self, x):
                 return x.to(device) * (2 if x.device.type == "cuda" else 1)
     """
-    assert made("Net", text) and not absent_gpu._STANDING_IN
+    made("Net", text)
+    assert not absent_gpu._STANDING_IN
 
 
 def test_what_only_drops_gets_a_rate(made):

@@ -73,5 +73,6 @@ HYDRA = """
 @pytest.mark.parametrize("file", [LIGHTNING, HYDRA])
 def test_a_file_that_names_classes_says_how_they_are_made(made, file):
     found = made("Net", OF_PARTS, {"parts.py": PARTS, "net.yaml": file})
-    assert found.fresh().fc.weight.shape == (3, 7) and found.fresh().tower.fc.weight.shape == (7, 12)
+    net = found.fresh()
+    assert (net.fc.weight.shape, net.tower.fc.weight.shape) == ((3, 7), (7, 12))
     assert "the settings in net.yaml" in evidence(found)
