@@ -14,6 +14,7 @@ import inspect
 import math
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from textwrap import dedent
 from types import FunctionType, MethodType
 from typing import Any
 
@@ -22,6 +23,7 @@ from torch import nn
 
 from conformance.adapters.inference.construct import CONFIGS
 from conformance.adapters.whole import needing
+from conformance.adapters.whole.class_source import source_of
 from conformance.adapters.whole.classmethods import is_classmethod, is_maker, name_of, returns_its_class
 from conformance.adapters.whole.configs import may_construct
 from conformance.adapters.whole.evaluate import BUILTINS, Written
@@ -67,6 +69,22 @@ def _whole_patches(name: str, value: Any, signature: inspect.Signature) -> Any:
 def _only_drops(signature: inspect.Signature) -> bool:
     """Whether all that a constructor takes are rates of dropout."""
     return bool(signature.parameters) and all(meaning(name) == "dropout" for name in signature.parameters)
+
+
+@functools.cache
+def _in_place_of_none(made_by: Any, name: str) -> int | None:
+    """The size that a class's own code takes where a parameter is None: ``width or 512``, ``512 if width is None``."""
+    source = source_of(made_by) if isinstance(made_by, type) else None
+    for node in ast.walk(ast.parse(dedent(source[0]))) if source else ():
+        first, other = None, None
+        if isinstance(node, ast.BoolOp) and isinstance(node.op, ast.Or):
+            first, other = node.values[0], node.values[-1]
+        elif isinstance(node, ast.IfExp):
+            parts = (node.body, node.orelse)
+            first, other = parts if isinstance(node.body, ast.Name) else parts[::-1]
+        if isinstance(first, ast.Name) and first.id == name and isinstance(other, ast.Constant):
+            return other.value if type(other.value) is int else None
+    return None
 
 
 class _Later:
@@ -122,6 +140,9 @@ class Constructions(Returns):
                     bound.arguments[name] = plain(self.guess(name))  # without a rate it cannot be trained
                 elif (sized := self.resized(name, parameter.default)) is not parameter.default:
                     bound.arguments[name] = plain(sized)
+                elif parameter.default is None and (written := _in_place_of_none(made_by, name)) is not None:
+                    sized = self.resized(name, written)
+                    bound.arguments |= {name: plain(sized)} if sized is not written else {}
             if parameter.kind is parameter.VAR_KEYWORD:
                 given_rest = bound.arguments.get(name, {})
                 handed_on = self._handed_on(made_by, name, given_rest)

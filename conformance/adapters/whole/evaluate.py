@@ -347,6 +347,10 @@ class Names(Expressions):
         if isinstance(held_here, (type, FunctionType)):
             return held_here
         if isinstance(module, Source):
+            if _writes_a_module(module, binding.name):  # a part that a call of the model is given
+                module = self.around.imported(module, binding.module) or module
+            if isinstance(module, ModuleType) and hasattr(module, binding.name):
+                return getattr(module, binding.name)
             return self._member(module, binding.name)
         raise Unknown(binding.name or binding.module)
 
@@ -394,6 +398,14 @@ class Written:
 
     def __init__(self, scope: Scope) -> None:
         self.scope = scope
+
+
+def _writes_a_module(source: Source, name: str) -> bool:
+    """Whether a source defines a class of this name that has a forward."""
+    binding = source.top.binding(name, None)
+    if binding is None or not isinstance(binding.node, ast.ClassDef):
+        return False
+    return source.scope_of(binding.node).binding("forward", None) is not None
 
 
 def _constant(value: Any) -> Any:

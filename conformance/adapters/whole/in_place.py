@@ -7,9 +7,7 @@ runs (the height and width of an image) is then set, too.
 
 from __future__ import annotations
 
-import ast
 import copy
-import importlib
 import inspect
 import sys
 from collections.abc import Iterator, Mapping
@@ -17,8 +15,6 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
-from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import torch
@@ -30,7 +26,7 @@ from conformance.adapters.whole.calling import Input, quiet_evaluation
 from conformance.adapters.whole.calling_parts import PartCalling, first_that_runs
 from conformance.adapters.whole.making import made_of
 from conformance.adapters.whole.model import WholeModel, in_double, whole_model
-from conformance.adapters.whole.syntax import Scope, Source
+from conformance.adapters.whole.syntax import Scope
 from conformance.adapters.whole.usage import Surroundings, surroundings
 
 MODELS, LEVELS = 3, 3
@@ -67,7 +63,7 @@ def _holders(cls: type, around: Surroundings) -> Iterator[type[nn.Module]]:
 def _makers(cls: type, around: Surroundings) -> Iterator[type[nn.Module]]:
     for usage in around.usages(cls):
         name = _class_around(usage.scope)
-        module = _module_of(usage.scope.source, around) if name else None
+        module = around.imported(usage.scope.source) if name else None
         found = getattr(module, name, None)
         if isinstance(found, type) and issubclass(found, nn.Module):
             yield found
@@ -78,31 +74,6 @@ def _class_around(scope: Scope | None) -> str:
     while scope is not None and not (scope.is_class and scope.parent is not None and scope.parent.parent is None):
         scope = scope.parent
     return str(getattr(scope.node, "name", "")) if scope is not None else ""
-
-
-def _module_of(source: Source, around: Surroundings) -> ModuleType | None:
-    """The module of a source, imported where it only defines things."""
-    if source.module is not None or source.path.suffix != ".py" or not _only_defines(source.tree):
-        return source.module
-    names = around.module.__name__.split(".")
-    base = around.path.parents[len(names) - 1]
-    with suppress(Exception):
-        dotted = ".".join(source.path.relative_to(base).with_suffix("").parts)
-        module = importlib.import_module(dotted)
-        if Path(module.__file__ or "").resolve() == source.path:
-            return module
-    return None
-
-
-def _only_defines(tree: ast.Module) -> bool:
-    """Whether importing a file runs nothing but imports, definitions and constants."""
-    return all(
-        isinstance(node, ast.Import | ast.ImportFrom | ast.FunctionDef | ast.ClassDef)
-        or (isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant))
-        or (isinstance(node, ast.Assign | ast.AnnAssign) and not any(isinstance(n, ast.Call) for n in ast.walk(node)))
-        or (isinstance(node, ast.If) and "__name__" in ast.unparse(node.test))
-        for node in tree.body
-    )
 
 
 # --- taking it out --------------------------------------------------------------------------------

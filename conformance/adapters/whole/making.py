@@ -32,7 +32,7 @@ from torch import nn
 from conformance.adapters import Specification, as_torch_module, is_expression
 from conformance.adapters.inference.construct import CONFIGS
 from conformance.adapters.inference.facts import Fact, Unresolved
-from conformance.adapters.whole import needing
+from conformance.adapters.whole import class_paths, needing
 from conformance.adapters.whole.chained import as_forward, with_forward
 from conformance.adapters.whole.classmethods import is_maker, makers_of, name_of, returns_its_class, usages_of
 from conformance.adapters.whole.configs import Options
@@ -272,6 +272,9 @@ def _ways(made_by: Any, around: Surroundings, strict_first: bool = False) -> Ite
     def as_in(usage: Usage) -> Callable[[Evaluator], Any]:
         return lambda evaluator: evaluator.construct(made_by, usage.call, usage.scope)
 
+    def as_described(arguments: dict[str, Any]) -> Callable[[Evaluator], Any]:
+        return lambda evaluator: evaluator.call(made_by, [], class_paths.built(evaluator, arguments))
+
     if not required:
         yield way("zero-argument constructor", with_words({}))
     for strict in (True, False) if strict_first else (False,):
@@ -280,6 +283,8 @@ def _ways(made_by: Any, around: Surroundings, strict_first: bool = False) -> Ite
     for method in makers_of(made_by, around) if isinstance(made_by, type) else ():
         for inner in _ways(method, around, strict_first):
             yield replace(inner, evidence=f"{name_of(method)}: {inner.evidence}")
+    for file, arguments in class_paths.arguments_in_files(made_by, around):
+        yield way(f"the settings in {file}", as_described(arguments))
     accepted = inspect.signature(made_by).parameters
     for file, section in around.settings:
         if required and all(parameter.name in section for parameter in required):
@@ -387,7 +392,17 @@ def _module(name: str, made: Any) -> nn.Module:
     made = as_torch_module(made)
     if not isinstance(made, nn.Module):
         raise TypeError(f"{name} returns {_kind(made)}, which is no nn.Module")
+    if (cls := _unhashable(made)) is not None:
+        raise TypeError(f"{cls.__name__} defines __eq__ and no __hash__, so torch cannot list its parameters")
     return with_forward(made)
+
+
+def _unhashable(module: nn.Module) -> type | None:
+    """The class of a part that a set cannot hold, as torch must to walk the parts."""
+    if type(module).__hash__ is None:
+        return type(module)
+    parts = (part for part in module._modules.values() if part is not None)
+    return next((cls for part in parts if (cls := _unhashable(part)) is not None), None)
 
 
 # --- sentences ------------------------------------------------------------------------------------
@@ -402,9 +417,10 @@ def _refusal(found: Any, spec: Specification, failures: list[Exception]) -> str:
     name = name_of(found)
     told = [error for error in failures if not isinstance(error, Unknown)]
     unknown = [p.name for p in _required(found) if meaning(p.name) is None]
-    if told:  # the first: it stands nearest to how the user calls it
-        reason = f"{name} could not be made: {type(told[0]).__name__}: {' '.join(str(told[0]).split())}"
-        reason += _place(told[0])
+    if told:  # the first: it stands nearest to how the user calls it; no other way helps where a network is missed
+        error = next(filter(_misses_a_network, told), told[0])
+        reason = f"{name} could not be made: {type(error).__name__}: {' '.join(str(error).split())}"
+        reason += _place(error)
     else:
         reason = f"nothing shows what {', '.join(unknown) or 'its arguments'} of {name} should be"
     return f'{reason}; write its arguments out, as in --impl "{_line(found, spec)}"'

@@ -151,8 +151,8 @@ class _Finder:
         for key, inner in {**use.items, **use.attributes}.items():
             if key not in found and key not in use.defaults:
                 found[key] = self.field(key, inner)
-        widths = [name for name in found if isinstance(name, str) and meaning(name) == "d_model"]
-        found |= {name: found[widths[0]] for name in widths[1:] if isinstance(found[name], int)}  # one has two names
+        widths = [name for name in found if isinstance(found[name], int) and meaning(str(name)) == "d_model"]
+        found |= dict.fromkeys(widths, found[widths[0]]) if widths else {}  # one has two names
         for name in [name for name in found if name.endswith("head_dim")]:  # a head that is turned in one part
             parts = [found.get(name.replace("head_dim", f"{part}_head_dim")) for part in ("nope", "rope")]
             if all(isinstance(part, int) for part in parts):

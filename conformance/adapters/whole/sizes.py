@@ -16,6 +16,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from conformance.adapters.absent_gpu import on_processor
 from conformance.adapters.inference.names import meanings
 
 MAX_PARAMETERS = 3_000_000
@@ -27,8 +28,6 @@ MAX_VOCAB, MAX_LENGTH, MAX_LAYERS, MAX_SIDE = 211, 64, 2, 64
 """What sizes that are scaled down are at most: tokens, positions, layers, sides of images in whole patches."""
 HEAD_WIDTHS = (8, 4, 2)
 """Widths of one head that scaling aims at, in this order, until the model is small enough."""
-
-_GPU = r"cuda(:\d+)?|mps"
 
 WIDTHS = ("d_model", "d_ff", "d_k", "d_v")
 _VOCABS = ("vocab", "src_vocab", "tgt_vocab")
@@ -159,8 +158,8 @@ class Sizing:
 
     def of(self, name: str, value: Any) -> Any:
         """The value that goes in under this name; the processor in the place of a GPU that is not there."""
-        if isinstance(value, (str, torch.device)) and re.fullmatch(_GPU, str(value)) and not torch.cuda.is_available():
-            return type(value)("cpu")
+        if isinstance(value, (str, torch.device)) and (processor := on_processor(value)) is not value:
+            return processor
         if name in self.named and type(value) is type(self.named[name]):
             self.changed.add(name)
             return self.named[name]

@@ -132,12 +132,13 @@ class Source:
     @cached_property
     def written(self) -> dict[str, Any]:
         """Name -> the first constant (or list of constants) that a keyword, a key of a dict, a default of a parameter,
-        a field of a class, or an option of the command line gives to it."""
+        a field of a class, or an option of the command line gives to it; of two that a condition chooses from, the
+        first."""
         found: dict[str, Any] = {}
         for node in ast.walk(self.tree):
             for name, value in _given(node):
                 try:
-                    constant = ast.literal_eval(value)
+                    constant = ast.literal_eval(value.body if isinstance(value, ast.IfExp) else value)
                 except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
                     continue
                 if constant is not None:

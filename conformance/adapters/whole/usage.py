@@ -6,11 +6,14 @@ read as syntax.
 from __future__ import annotations
 
 import ast
+import importlib
+import itertools
 import json
 import os
 import re
 import sys
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from pathlib import Path
@@ -24,6 +27,8 @@ MAX_FILES = 400
 """So many files of a repository are looked at, the nearest first."""
 _MOST_READ = 40
 """So many files, the nearest, are read for the values of settings."""
+_MOST_SETTINGS = 40
+"""So many config files are read, those in upper folders first."""
 _PASSED_OVER = re.compile(r"^(\.|__pycache__$|node_modules$|build$|dist$|venv$|env$|site-packages$)|\.egg-info$")
 _FENCE = re.compile(
     r"^[ \t]*```[ \t]*(?:python|py|python3|pycon)?[ \t]*\n(.*?)^[ \t]*```", re.DOTALL | re.MULTILINE | re.I
@@ -122,6 +127,18 @@ class Surroundings:
         places += [place.with_suffix("") / "__init__.py" for place in places]
         return next((other for place in places for other in self.sources if other.path == place), None)
 
+    def imported(self, source: Source, name: str = "") -> ModuleType | None:
+        """The module of a source, imported where it only defines things. name: as another file imports it."""
+        if source.module is not None or source.path.suffix != ".py" or not _only_defines(source.tree):
+            return source.module
+        base = self.path.parents[self.module.__name__.count(".")]
+        with suppress(Exception):
+            name = name or ".".join(source.path.relative_to(base).with_suffix("").parts)
+            module = importlib.import_module(name)
+            if Path(module.__file__ or "").resolve() == source.path:
+                return module
+        return None
+
     def is_users(self, value: Any) -> bool:
         """Whether a class or function is the user's own, not an installed library's."""
         name = getattr(value, "__module__", "") or ""
@@ -149,11 +166,12 @@ class Surroundings:
 
     def written_value(self, name: str) -> Any:
         """A constant that the files give to this name anywhere: a setting of a dict or of a call, a default, a field of
-        a class, an option of the command line. The file's own come first; None where they give none."""
-        for source in self.sources[:_MOST_READ]:
-            if name in source.written:
-                return source.written[name]
-        return None
+        a class, an option of the command line, a line of a config file. The file's own come first; None where they give
+        none."""
+        written = (source.written for source in self.sources[:_MOST_READ])
+        settings = (section for _, section in self.settings)
+        found = (one[name] for one in itertools.chain(written, settings) if name in one)
+        return next((value for value in found if value is not None and not isinstance(value, dict)), None)
 
     @cached_property
     def smallest_variants(self) -> dict[str, str]:
@@ -171,12 +189,13 @@ class Surroundings:
 
     @cached_property
     def settings(self) -> list[tuple[str, dict[str, Any]]]:
-        """The mappings in the JSON and YAML files next to the file and in the repository's config folders, each with
-        the name of its file; sections of a file before the whole."""
-        folders = [self.path.parent, self.root]
-        folders += [folder / name for folder in (*folders,) for name in ("config", "configs", "conf")]
-        paths = [path for folder in dict.fromkeys(folders) if folder.is_dir() for path in sorted(folder.iterdir())]
-        paths = [path for path in paths if path.suffix in (".json", ".yaml", ".yml")][:40]
+        """The mappings in the JSON and YAML files next to the file and in the repository's config folders, with the
+        groups inside these, each with the name of its file; sections of a file before the whole."""
+        near = [self.path.parent, self.root]
+        groups = [folder / name for folder in near for name in ("config", "configs", "conf")]
+        paths = [path for folder in near for path in sorted(folder.iterdir())]
+        paths += [path for folder in groups for path in sorted(folder.rglob("*"), key=lambda p: (len(p.parts), p))]
+        paths = [path for path in dict.fromkeys(paths) if path.suffix in (".json", ".yaml", ".yml")][:_MOST_SETTINGS]
         return [(path.name, section) for path in paths for section in _sections(_parsed(path))]
 
     def _files(self, ending: str) -> list[Path]:
@@ -217,6 +236,17 @@ def _called(call: ast.Call) -> str:
 def _defines(source: Source, name: str) -> bool:
     binding = source.top.binding(name, None)
     return binding is not None and binding.kind == "def"
+
+
+def _only_defines(tree: ast.Module) -> bool:
+    """Whether importing a file runs nothing but imports, definitions and constants."""
+    return all(
+        isinstance(node, ast.Import | ast.ImportFrom | ast.FunctionDef | ast.ClassDef)
+        or (isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant))
+        or (isinstance(node, ast.Assign | ast.AnnAssign) and not any(isinstance(n, ast.Call) for n in ast.walk(node)))
+        or (isinstance(node, ast.If) and "__name__" in ast.unparse(node.test))
+        for node in tree.body
+    )
 
 
 def _blocks(path: Path) -> Iterator[Source]:

@@ -507,3 +507,38 @@ def test_an_option_that_is_compared_with_texts_gets_the_first_of_them(made):
                     raise ValueError(pool_typ)
     """
     assert made("Net", text).fresh().fc.out_features == 2
+
+
+BLOCKS = """
+    {first}
+    from torch import nn
+
+    class Block(nn.Module):
+        def __init__(self, width):
+            super().__init__()
+            self.fc = nn.Linear(width, width)
+
+        def forward(self, x):
+            return self.fc(x)
+"""
+
+
+@pytest.mark.parametrize(("first", "is_taken"), [("import math", True), ("print('it runs')", False)])
+def test_parts_of_a_call_are_taken_from_files_that_only_define(made, first, is_taken, capsys):
+    """The file that calls the model runs it, and is only read; the file of its parts can be imported."""
+    text = """
+        class Net(nn.Module):
+            def __init__(self, encoder):
+                super().__init__()
+                self.encoder = encoder
+
+            def forward(self, x):
+                return self.encoder(x)
+    """
+    call = (
+        "from layers.block import Block\nfrom model import Net\n\ndef make(n=6):\n    return Net(Block(n))\n\nmake()\n"
+    )
+    files = {"layers/block.py": BLOCKS.format(first=first), "make_model.py": call, "setup.py": ""}
+    net = made("Net", text, files).fresh()
+    assert (type(net.encoder).__name__ == "Block") is is_taken
+    assert not capsys.readouterr().out

@@ -17,9 +17,9 @@ from conformance.adapters.whole.making import Made, subjects_in  # noqa: E402
 # --- what is refused ------------------------------------------------------------------------------
 
 
-def refusal(made: Callable[..., Made], name: str, text: str) -> str:
+def refusal(made: Callable[..., Made], name: str, text: str, files: dict[str, str] | None = None) -> str:
     with pytest.raises(SpecificationError) as caught:
-        made(name, text)
+        made(name, text, files)
     assert "\n" not in str(caught.value)
     return str(caught.value)
 
@@ -143,6 +143,34 @@ def test_a_file_that_parses_options_when_it_is_imported_gets_its_defaults(made, 
     text += "args = parser.parse_args()\nclass Net(nn.Module):\n    def __init__(self):\n        super().__init__()\n"
     assert made("Net", text + "        self.fc = nn.Linear(args.width, 2)\n").fresh().fc.in_features == 8
     assert sys.argv[1] == "--impl"
+
+
+def test_a_missing_network_is_the_reason_that_is_told(made):
+    text = """
+        import urllib.error
+
+        class Net(nn.Module):
+            def __init__(self, config):
+                super().__init__()
+                if len(config["towers"]) != 2:
+                    raise ValueError(config)
+                raise urllib.error.URLError("Name or service not known")
+    """
+    assert "URLError" in refusal(made, "Net", text, {"net.json": '{"towers": 1}', "other.json": '{"towers": [3, 4]}'})
+
+
+def test_a_part_that_torch_cannot_list_is_named(made):
+    text = """
+        class Scale(nn.Module):
+            def __eq__(self, other):
+                return True
+
+        class Net(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.scales = nn.ModuleList([Scale()])
+    """
+    assert "Scale defines __eq__ and no __hash__" in refusal(made, "Net", text)
 
 
 def test_what_waits_for_a_network_is_made_once_only(made, monkeypatch):

@@ -10,6 +10,7 @@ torch = pytest.importorskip("torch")
 from made_subjects import NET, evidence  # noqa: E402
 from torch import nn  # noqa: E402
 
+from conformance.adapters import absent_gpu  # noqa: E402
 from conformance.adapters.whole.sizes import MAX_PARAMETERS  # noqa: E402
 from conformance.protocol import NotProvided  # noqa: E402
 
@@ -166,6 +167,62 @@ class DropBranch(nn.Module):
 def test_a_gpu_that_is_not_there_is_the_processor(made, monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     assert made("Net", ON_A_GPU).fresh().places == ["cpu", "cpu", "cpu"]
+
+
+def test_sizes_that_stand_in_the_place_of_none_are_scaled(made):
+    text = """
+        class Net(nn.Module):
+            def __init__(self, d_model=None, n_layers=None, vocab_size=None):
+                super().__init__()
+                d_model = d_model or 1024
+                vocab_size = 90000 if vocab_size is None else vocab_size
+                self.n_layers = n_layers if n_layers is not None else 3
+                self.embed = nn.Embedding(vocab_size, d_model)
+    """
+    found = made("Net", text)
+    assert parameters(found.fresh()) <= MAX_PARAMETERS
+    assert "vocab_size 90000 -> 211" in evidence(found)
+    assert "d_model=None" not in evidence(found)
+
+
+CALLS_OF_A_GPU = {
+    "cuda of a tensor and a module": ("torch.ones(2).cuda()", "self.fc.cuda()(x.cuda(0))"),
+    "a device by its name": ('torch.ones(2, device="cuda")', 'self.fc.to("cuda:0")(x.to("cuda"))'),
+    "a default of an inner function": ("ones()", "self.fc(x + ones())"),
+}
+
+
+@pytest.mark.parametrize("style", CALLS_OF_A_GPU)
+def test_code_that_names_a_gpu_that_is_not_there_runs(made, monkeypatch, style):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    weights, answer = CALLS_OF_A_GPU[style]
+    text = f"""
+        def ones(device="cuda"):
+            return torch.ones(2, device=device)
+
+        class Net(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.weights = {weights}
+                self.fc = nn.Linear(2, 2)
+
+            def forward(self, x):
+                return {answer}
+    """
+    assert made("Net", text).fresh()(torch.zeros(3, 2)).device.type == "cpu"
+
+
+def test_code_that_asks_for_a_gpu_runs_as_it_is(made, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    text = """
+        device = "cuda" if torch.cuda.is_available() else "cpu"
+
+        class Net(nn.Module):
+            def forward(self, x):
+                return x.to(device) * (2 if x.device.type == "cuda" else 1)
+    """
+    made("Net", text)
+    assert not absent_gpu._STANDING_IN
 
 
 def test_what_only_drops_gets_a_rate(made):
