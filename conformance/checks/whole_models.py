@@ -131,10 +131,11 @@ def rows_are_apart(impl: Any, draw: Draw) -> Evidence:
     if subject.takes_statistics_of_its_batch():
         raise NotProvided("it normalises over the rows of a batch, in evaluation, too")
     inputs = subject.example(batch=3, seed=4)
-    together = subject(**inputs)["out"]
     other = {name: value.copy() for name, value in inputs.items()}
     for name, value in subject.example(batch=3, seed=5).items():
         other[name][1:] = value[1:]
+    subject = subject.drawing_alike(inputs, other)
+    together = subject(**inputs)["out"]
     changed = subject(**other)["out"]
     draw.bites(not np.array_equal(together[1:], changed[1:]), "the other sentences have other answers")
     parts = [equal("the first sentence's answer among other sentences", subject, changed[0], together[0])]

@@ -167,6 +167,11 @@ def test_the_table_is_large_enough_and_names_what_exists() -> None:
     assert not [p for p in packages if p.partition("==")[0] == "torch"], "torch must stay what it is"
 
 
+def test_places_of_what_is_masked_are_no_mask() -> None:
+    assert listing.takes(["x", "visible_idx", "masked_idx", "mask_indices"]) == ()
+    assert listing.takes(["x", "masked_idx", "attention_mask"]) == ("mask",)
+
+
 def test_a_row_is_read_as_it_was_written(tmp_path: Path) -> None:
     entry = Entry('a"b.py', "C", "component", ("mask",), {"causal-mask-is-lower-triangular": 'theirs: "triu"'})
     row = Repository("owner/name", "0" * 40, (entry, Entry("b.py", "f", "function")), seen=True)

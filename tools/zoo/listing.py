@@ -33,7 +33,7 @@ PAIR_NAME = re.compile(r"enc.*dec|seq2?seq|translat", re.IGNORECASE)
 SOURCE = re.compile(r"^(src|source|enc)", re.IGNORECASE)
 TARGET = re.compile(r"^(tgt|trg|target|dec)", re.IGNORECASE)
 TAKES = {
-    "mask": re.compile(r"mask|pad", re.IGNORECASE),
+    "mask": re.compile(r"mask(?!(ed)?_?(idx|ind(ex|ices)|pos))|pad", re.IGNORECASE),
     "cache": re.compile(r"cache|past|kv|start_pos|mems", re.IGNORECASE),
 }
 

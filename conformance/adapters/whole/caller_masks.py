@@ -14,6 +14,7 @@ from conformance.adapters.inference.facts import Fact
 from conformance.adapters.whole.calling import Calling, T, first_data, hides, other_words, quiet_evaluation
 from conformance.adapters.whole.hiding import hides_padding
 from conformance.adapters.whole.masking import Mask, by_convention, choices
+from conformance.adapters.whole.masks_told import told_masks
 from conformance.adapters.whole.names import PADDING_MASK
 from conformance.adapters.whole.record import record
 
@@ -46,10 +47,12 @@ def with_masks(module: nn.Module, calling: Calling, kind: str) -> Calling:
 def with_padding_mask(module: nn.Module, calling: Calling) -> Calling:
     """The calling with the optional masks that say which tokens are real: in the first convention that hides a token,
     else in that which comes closest to it; and with the optional numbers of real tokens. A mask that changes nothing in
-    any is taken for one only where its name says that it is about padding."""
+    any is taken for one only where its name says that it is about padding. Where the user's files hand one over, it is
+    filled as these fill it, whatever it then hides."""
     added = []
     filled = {mask.parameter for mask in calling.masks}
     calling = replace(calling, shares=_shares(module, calling))
+    told = told_masks(module, [name for name in calling.optional_masks if name not in filled])
     with quiet_evaluation(module):
         for parameter, keys in calling.optional_lengths.items():
             counted = replace(calling, lengths={**calling.lengths, parameter: keys})
@@ -61,6 +64,11 @@ def with_padding_mask(module: nn.Module, calling: Calling) -> Calling:
                 continue
             meanings = [one.meaning for one in calling.inputs]
             offered = [mask for mask in by_convention(parameter, meanings, False) if not mask.square]
+            if parameter in told:
+                for mask in _as_told(module, calling, offered, told[parameter]):
+                    fact = Fact("padding", f"{parameter} = {mask.how}", "calls in the user's files fill it so")
+                    calling = replace(calling, masks=(*calling.masks, mask), facts=(*calling.facts, fact))
+                continue
             leaks = []
             for at, mask in enumerate(offered):
                 leak = _leak(module, replace(calling, masks=(*calling.masks, mask)), mask.keys, 1)
@@ -79,6 +87,20 @@ def with_padding_mask(module: nn.Module, calling: Calling) -> Calling:
     fact = Fact("padding", how, "of the ways tried, this one hides padding best")
     facts = (*calling.facts, fact) if added else calling.facts
     return replace(calling, masks=(*calling.masks, *added), facts=facts)
+
+
+def _as_told(module: nn.Module, calling: Calling, offered: list[Mask], marks_real: bool) -> list[Mask]:
+    """The first of these masks that runs and marks what the user's files mark by it: real tokens, or padding."""
+    encodings = ("bool, True = may attend", "0 and 1, 1 = may attend") if marks_real else ("bool, True = hidden",)
+    for mask in [mask for encoding in encodings for mask in offered if mask.encoding == encoding]:
+        data = first_data(calling, calling.main.length or T)
+        real = torch.ones(data[mask.keys].shape[:2], dtype=torch.bool)
+        real[:, -1] = False
+        data |= {"padding" if mask.keys in ("ids", "x") else f"{mask.keys}_padding": real}
+        with suppress(Exception):
+            if bool(replace(calling, masks=(*calling.masks, mask))(module, data)["out"].isfinite().all()):
+                return [replace(mask, when_padded=True)]
+    return []
 
 
 def _shares(module: nn.Module, calling: Calling) -> frozenset[str]:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import inspect
+import random
 import re
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, Self
 
 import numpy as np
 import torch
@@ -19,6 +20,7 @@ from conformance.adapters.whole.record import Record, record
 from conformance.adapters.whole.running import RunningModel
 from conformance.adapters.whole.statements import argument_line
 from conformance.adapters.whole.watching import argument, user_line
+from conformance.protocol import Arrays
 from conformance.seeds import seed_torch
 
 _MONTE_CARLO = re.compile(r"(^|_)mc(_|$)|monte_?carlo|always_drop|drop\w*_(at|in|during)_(inf|eval|test)")
@@ -85,6 +87,18 @@ class DropProbes(RunningModel):
             differs = any(float(np.abs(first - other).max(initial=0.0)) > 0 for other in others)
             self.known["draws_anew"] = differs or bool(self.renewed)
         return bool(self.known["draws_anew"])
+
+    def drawing_alike(self, one: Arrays, other: Arrays) -> Self:
+        """A copy that draws the same numbers in each call, for inputs of which both let it draw as many; itself where
+        it draws none, or more for one of them: then the same seed would give other numbers to what is alike."""
+        if not self.draws_anew:
+            return self
+        twin = replace(self.twin(), draws_alike=True, known={})
+        states = []
+        for inputs in (one, other):
+            twin(**inputs)
+            states.append((random.random(), float(np.random.random()), float(torch.rand(()))))
+        return twin if states[0] == states[1] and not twin.draws_anew else self
 
     def drawn_masks(self) -> list[Dropped]:
         """What is dropped in evaluation mode without a dropout of torch's: uniform numbers that are compared, and what

@@ -30,6 +30,7 @@ def maker(name: str, meaning: str, labels: str) -> Callable[[Mapping[str, Tensor
         "cache": lambda inputs: None,
         "lengths": lambda inputs: torch.full((shape_of(inputs).shape[0],), shape_of(inputs).shape[1]),
         "marks": lambda inputs: _parts_of_time(name, shape_of(inputs).shape[:2]),
+        "scored": lambda inputs: torch.ones(shape_of(inputs).shape[:2], dtype=torch.bool),
         "flag": lambda inputs: False,
     }
     if name == labels:

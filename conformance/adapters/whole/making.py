@@ -86,12 +86,12 @@ class Made:
         """
         return self._with(seed, changes, {})
 
-    def otherwise(self, options: Mapping[str, str | bool | int]) -> nn.Module:
+    def otherwise(self, options: Mapping[str, str | bool | float]) -> nn.Module:
         """A new module with another text, switch or number for the options of these very names. Raises as `fresh`
         does."""
         return self._with(0, {}, options)
 
-    def _with(self, seed: int, changes: Mapping[str, Any], named: Mapping[str, str | bool | int]) -> nn.Module:
+    def _with(self, seed: int, changes: Mapping[str, Any], named: Mapping[str, str | bool | float]) -> nn.Module:
         sizing = self._sizing.with_changes(changes, named)
         changes = {**changes, **named}
         seed_torch(seed)
@@ -106,6 +106,10 @@ class Made:
         if missing:
             raise NotProvided(f"{self.name}'s constructor has no option for {', '.join(missing)}")
         return module
+
+    def with_number(self, name: str, value: float) -> Made:
+        """The same modules with another number for the option of this very name."""
+        return replace(self, _sizing=self._sizing.with_changes({}, {name: value}))
 
     def called_by(self, method: str, reason: str) -> Made:
         """The same modules with one of their methods as their forward."""

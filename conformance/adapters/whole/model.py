@@ -23,6 +23,7 @@ from conformance.adapters.whole.balance import BalanceProbes
 from conformance.adapters.whole.caller_masks import with_masks, with_padding_mask
 from conformance.adapters.whole.calling import Calling, T, first_data
 from conformance.adapters.whole.calling_parts import part_calling
+from conformance.adapters.whole.capacity import with_room
 from conformance.adapters.whole.chained import as_forward, encoders_of, has_forward, sides_of
 from conformance.adapters.whole.ctc import CtcProbes
 from conformance.adapters.whole.decaying import DecayProbes
@@ -124,6 +125,7 @@ def whole_model(made: Made, kind: str = "", stated: Stated | None = None) -> Who
     calling = with_padding_mask(module, with_masks(module, calling, kind))
     subject = WholeModel(made, module, calling, kind, [*made.facts, *calling.facts, *evidence], pairs=pairs)
     subject = in_double(subject)
+    subject = subject if stated.weights or stated.device else with_room(subject)
     subject = _with_numbers_that_run(subject)
     subject.pad_id = pad_of(subject)
     return subject

@@ -56,6 +56,9 @@ PLACES = re.compile(
 IMAGES = re.compile(r"(\w+_)?(im(age)?s?|imgs?|pictures?|pixels?|pixel_values|photos?)")
 """Names of images: what has a height and a width."""
 
+SCORED = re.compile(r"(\w+_)?(labels?|loss|score[sd]?)_masks?")
+"""Names of masks that say which places have a label, beside another mask: they hide no word."""
+
 FOLDED = r"\b{0}\.(flatten\(0, *1\)|(view|reshape)\(-1, *{0}\.(size\(-1\)|shape\[-1\])\))"
 """Code that makes one batch of the lists of texts that a parameter holds."""
 

@@ -89,6 +89,10 @@ class Proposals:
         meanings = {p.meaning for p in required}
         if meanings == {"mask"} or (meanings == {"cache"} and not data):
             required[0].meaning = ""  # forward(masked_image), forward(past): what else is the data?
+        masks = [p for p in self.parameters if p.meaning == "mask"]
+        for p in masks if len(masks) > 1 else ():
+            if p.required and names.SCORED.fullmatch(p.name.lower()):
+                p.meaning = "scored"
         self.given = self._named(given)
         self.climbed: Climbed | None = None
         self.told = _told(module, [p.name for p in self.parameters])

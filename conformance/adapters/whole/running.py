@@ -34,7 +34,7 @@ from conformance.adapters.whole.scaling import parameters_in
 from conformance.adapters.whole.sizes import MAX_WIDE_PARAMETERS, meaning
 from conformance.adapters.whole.watching import Watching
 from conformance.protocol import Array, Arrays, NotProvided
-from conformance.seeds import seed_torch
+from conformance.seeds import seed_everything, seed_torch
 
 LARGE = 50_000_000
 """Above so many parameters a model gets only the claims that need forward passes."""
@@ -72,6 +72,8 @@ class RunningModel:
     """What was found out once and holds for every copy."""
     pairs: Calling | None = None
     """How its own forward is called where that compares the samples of a batch."""
+    draws_alike: bool = False
+    """Whether each call in evaluation mode draws the same numbers."""
 
     @property
     def attributes(self) -> Mapping[str, Any]:
@@ -191,7 +193,9 @@ class RunningModel:
 
     def _run_alike(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
         """The same as `run`; layers that each call makes anew have the same weights in all of them."""
-        if self.renewed:
+        if self.draws_alike:
+            seed_everything()
+        elif self.renewed:
             seed_torch(0)
         return self.run(inputs)
 

@@ -133,7 +133,7 @@ class Sizing:
         seen: Mapping[str, set[int]] | None = None,
         smallest: Mapping[str, str] | None = None,
         small_images: bool = False,
-        named: Mapping[str, str | bool | int] | None = None,
+        named: Mapping[str, str | bool | float] | None = None,
     ) -> None:
         self.changes = dict(changes or {})
         self.head_width = head_width
@@ -147,8 +147,9 @@ class Sizing:
         self._ids: dict[int, int] = {}
         self._factor = _width_factor(self.known, head_width) if head_width else 1
 
-    def with_changes(self, changes: Mapping[str, Any], named: Mapping[str, str | bool | int] | None = None) -> Sizing:
+    def with_changes(self, changes: Mapping[str, Any], named: Mapping[str, str | bool | float] | None = None) -> Sizing:
         """The same sizes for another construction, with these options put in."""
+        named = {**self.named, **(named or {})}
         return Sizing(changes, self.head_width, self.known, self.smallest, self.small_images, named)
 
     @property
