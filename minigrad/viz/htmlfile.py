@@ -1,6 +1,6 @@
 """The writer of pages: a graph as one self-contained interactive HTML file (no network, no server).
 
-The page gets the view model as JSON, lays out what is open itself (`page/page.js`), and knows the steps of the backward
+The page gets the view model as JSON, lays out what is open itself (`page/layout.js`), and knows the steps of the backward
 pass. Everything that a program named goes through JSON and `textContent`, never through markup.
 """
 
@@ -28,6 +28,7 @@ from minigrad.viz.view import Card, Scope, View
 
 WHOLE = 64  # elements: larger arrays are shown by their statistics
 BOXES = 40  # when it opens
+SCRIPTS = ("layout.js", "lines.js", "map.js", "page.js")  # parts of one script, each of which uses those before it
 KEPT = 1 << 16  # elements: of larger arrays only the statistics are kept
 Value = np.ndarray | Statistics
 Values = dict[Edge, Value]
@@ -48,7 +49,7 @@ def write_html(graph: Graph, options: Options) -> str:
         "TITLE": f"{len([c for c in view.cards.values() if c.kind == 'op']):,} ops",
         "STYLE": _asset("page.css"),
         "DATA": _json(_data(view, options, values)),
-        "SCRIPT": _asset("page.js"),
+        "SCRIPT": "".join(_asset(name) for name in SCRIPTS),
     }
     return re.sub(r"%([A-Z]+)%", lambda place: parts[place[1]], _asset("page.html"))
 
@@ -81,7 +82,7 @@ def _data(view: View, options: Options, values: Values) -> dict[str, Any]:
         "sides": [id for id in view.scopes[view.root].members if id in view.scopes] if len(view.sides) > 1 else [],
         "scopes": {**scopes, **groups},
         "cards": cards,
-        "wires": [[w.source, w.target, w.kind, w.slot] for w in view.wires],
+        "wires": [[w.source, w.target, w.kind, view.cards[w.source].outputs[w.index]] for w in view.wires],
         "open": sorted(choose(view, _roomy(options)) | {view.root}),
         "steps": _steps(view, number, values),
         "valued": bool(values),
