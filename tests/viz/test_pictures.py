@@ -539,7 +539,7 @@ def test_a_png_has_letters_where_the_machine_has_any_usual_font(graphs):
     fonts = subprocess.run(["fc-list", ":", "family"], capture_output=True, text=True, check=True).stdout
     if not any(family.strip(" '") in fonts for family in style.FAMILY.split(",")):
         pytest.skip("none of the fonts is here")
-    text = "<text x='5' y='20' font-family=\"{}\">letters</text>".format(style.FAMILY)
+    text = f"<text x='5' y='20' font-family=\"{style.FAMILY}\">letters</text>"
     page = "<svg xmlns='http://www.w3.org/2000/svg' width='60' height='30'>{}</svg>"
     assert raster.png(page.format(text)) != raster.png(page.format(""))
 
