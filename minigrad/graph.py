@@ -39,7 +39,10 @@ class Graph:
                 change in place of either meet (of a trace)
     visits      the steps of the backward passes that the function ran, in their order
     structure   how the outputs were nested: a function from the flat list back to the traced function's result
+    library     the package whose modules the program is made of: what they do inside is known
     """
+
+    library = "minigrad.nn"
 
     def __init__(
         self,

@@ -62,13 +62,15 @@ def record(module: Callable[..., Any], *inputs: Any, backward: bool = False) -> 
         for hook in hooks:
             hook.remove()
     edges = [recorder.edge(output) for output in outputs]
-    return Graph(
+    graph = Graph(
         recorder.nodes,
         recorder.inputs,
         edges,
         {node: np.empty(0) for node in recorder.sources if node not in recorder.inputs},
         gradients={leaf: recorder.edge(gradient) for leaf, gradient in gradients.items()},
     )
+    graph.library = "torch.nn"
+    return graph
 
 
 class _Mode(TorchDispatchMode):

@@ -1,7 +1,7 @@
 """The writer of pages: a graph as one self-contained interactive HTML file (no network, no server).
 
-The page gets the view model as JSON, lays out what is open itself (`page/page.js`), and knows the steps of the backward
-pass. Everything that a program named goes through JSON and `textContent`, never through markup.
+The page gets the view model as JSON, lays out what is open itself (`page/layout.js`), and knows the steps of the
+backward pass. Everything that a program named goes through JSON and `textContent`, never through markup.
 """
 
 from __future__ import annotations
@@ -21,13 +21,14 @@ from minigrad.ops.registry import OPS
 from minigrad.ops.rules import unbroadcast
 from minigrad.study.derivations import derivation_of
 from minigrad.viz.format import clean, cut, quantity, short
-from minigrad.viz.picture import LINE, TITLE, Options, choose
+from minigrad.viz.picture import LINE, TITLE, Options, choose, scope_title, shapes
 from minigrad.viz.statistics import Statistics, describe, replay
 from minigrad.viz.unfold import unfold
 from minigrad.viz.view import Card, Scope, View
 
 WHOLE = 64  # elements: larger arrays are shown by their statistics
 BOXES = 40  # when it opens
+SCRIPTS = ("layout.js", "lines.js", "map.js", "page.js")  # parts of one script, each of which uses those before it
 KEPT = 1 << 16  # elements: of larger arrays only the statistics are kept
 Value = np.ndarray | Statistics
 Values = dict[Edge, Value]
@@ -48,7 +49,7 @@ def write_html(graph: Graph, options: Options) -> str:
         "TITLE": f"{len([c for c in view.cards.values() if c.kind == 'op']):,} ops",
         "STYLE": _asset("page.css"),
         "DATA": _json(_data(view, options, values)),
-        "SCRIPT": _asset("page.js"),
+        "SCRIPT": "".join(_asset(name) for name in SCRIPTS),
     }
     return re.sub(r"%([A-Z]+)%", lambda place: parts[place[1]], _asset("page.html"))
 
@@ -81,7 +82,7 @@ def _data(view: View, options: Options, values: Values) -> dict[str, Any]:
         "sides": [id for id in view.scopes[view.root].members if id in view.scopes] if len(view.sides) > 1 else [],
         "scopes": {**scopes, **groups},
         "cards": cards,
-        "wires": [[w.source, w.target, w.kind, w.slot] for w in view.wires],
+        "wires": [[w.source, w.target, w.kind, view.cards[w.source].outputs[w.index]] for w in view.wires],
         "open": sorted(choose(view, _roomy(options)) | {view.root}),
         "steps": _steps(view, number, values),
         "valued": bool(values),
@@ -98,9 +99,10 @@ def _scope(scope: Scope) -> dict[str, Any]:
     if scope.parameters:
         totals.append(f"{quantity(scope.parameters)} parameters")
     more = [quantity(scope.bytes, "B")] + ([quantity(scope.flops, "FLOP")] if scope.flops else [])
+    leaving = [shapes(scope.leaving)] if scope.leaving else []
     return {
-        "title": ": ".join(cut(part, TITLE) for part in (scope.title, scope.kind) if part) or "graph",
-        "path": clean(scope.path), "lines": [", ".join(totals), ", ".join(more)], "side": scope.side,
+        "title": scope_title(scope, scope.title) or "graph",
+        "path": clean(scope.path), "lines": [*leaving, ", ".join(totals), ", ".join(more)], "side": scope.side,
         "parent": scope.parent, "members": list(scope.members), "mirror": scope.mirror,
     }  # fmt: skip
 
@@ -131,7 +133,7 @@ def _runs(view: View, scopes: dict[str, Any]) -> dict[str, Any]:
 def _card(card: Card, node: Node | None, values: Values) -> dict[str, Any]:
     data: dict[str, Any] = {
         "kind": card.kind, "title": cut(card.title, TITLE), "name": clean(card.name), "side": card.side,
-        "lines": [cut(line, LINE) for line in ([", ".join(card.outputs[:2])] + ([card.detail] if card.detail else []))],
+        "lines": [cut(line, LINE) for line in ([shapes(card.outputs)] + ([card.detail] if card.detail else []))],
         "parent": card.parent, "order": card.order,
     }  # fmt: skip
     about = {"shape": ", ".join(card.outputs), "attributes": clean(card.detail), "size": quantity(card.bytes, "B"),

@@ -7,7 +7,7 @@ what is left by arrows. Writers draw a `Picture`; they decide nothing.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from math import inf, log10
@@ -147,9 +147,10 @@ def _module_depth(view: View, scope: Scope) -> int:
 def _within(view: View, opened: set[str], shut: set[str], options: Options) -> frozenset[str]:
     """Open scopes, outermost and earliest first, while the number of boxes stays within `options.boxes`.
 
-    The optimizer stays one box. A scope of a single op stays closed: opening it would only add a frame. Outermost
-    modules may exceed the number by OUTERMOST, and so may others while the picture is less than half full: a picture of
-    few boxes says little.
+    The optimizer stays one box. A scope of a single op stays closed: opening it would only add a frame. So does a
+    module of the library that holds no other, unless it is all that there is: boxes are for what the model is made of.
+    Outermost modules may exceed the number by OUTERMOST, and so may others while the picture is less than half full: a
+    picture of few boxes says little.
     """
     mirrors: dict[str, list[str]] = {}
     for scope in view.scopes.values():
@@ -163,7 +164,7 @@ def _within(view: View, opened: set[str], shut: set[str], options: Options) -> f
         closed = [
             view.scopes[id] for id in shown.boxes
             if id in view.scopes and id not in tried and id not in shut and view.scopes[id].side == "forward"
-            and view.scopes[id].ops > 1
+            and view.scopes[id].ops > 1 and not (view.scopes[id].known and _beside(shown, id))
         ]  # fmt: skip
         if not closed:
             return frozenset(opened)
@@ -175,6 +176,12 @@ def _within(view: View, opened: set[str], shut: set[str], options: Options) -> f
         limit = options.boxes + (OUTERMOST if roomy else 0)
         if len(draw(view, frozenset(more), options).boxes) <= limit:
             opened = more
+
+
+def _beside(shown: Picture, id: str) -> bool:
+    """Does anything but sources and results stand beside the box on its side?"""
+    side = shown.boxes[id].side
+    return any(box.kind in ("op", "module") and box.id != id and box.side == side for box in shown.boxes.values())
 
 
 # --- what is then visible -----------------------------------------------------------------------------
@@ -286,7 +293,7 @@ class _Drawing:
         scope = self.view.scopes.get(id)
         if scope is None:
             own = self.view.cards[id]
-            lines = [", ".join(own.outputs[:2]) + (", …" if len(own.outputs) > 2 else "")] if own.outputs else []
+            lines = [shapes(own.outputs)] if own.outputs else []
             if own.detail:
                 lines.insert(0, ended(own.detail, DETAIL))
             if self.options.details and own.kind == "op":
@@ -306,8 +313,7 @@ class _Drawing:
         run = self.runs.get(scope.id)
         if run:
             name += "–" + str(_number(self.view, run[-1]))
-        title = ": ".join(cut(part, TITLE) for part in (name, scope.kind) if part)
-        return title + (f" ×{len(run)}" if run else "")
+        return scope_title(scope, name) + (f" ×{len(run)}" if run else "")
 
     def _fill(self, box: Box, card: Card) -> None:
         box.cards.append(card.id)
@@ -326,6 +332,8 @@ class _Drawing:
             lines[0] += f", {quantity(parameters)} parameters"
         if self.options.details:
             lines.append(_cost(sum(s.bytes for s in scopes), sum(s.flops for s in scopes)))
+        if scopes[-1].leaving:
+            lines.insert(0, shapes(scopes[-1].leaving))
         return [ended(line, LINE) for line in lines]
 
     def _clusters(self, boxes: dict[str, Box]) -> tuple[dict[str, Cluster], list[str]]:
@@ -380,6 +388,17 @@ class _Drawing:
                 output = self.view.cards[wire.source].outputs[wire.index]
                 found.label = output if found.values == 1 else f"{found.values} values, {quantity(found.bytes, 'B')}"
         return list(arrows.values())
+
+
+def scope_title(scope: Scope, name: str) -> str:
+    """The name and the class, and which call it is of a module that is called more than once."""
+    title = ": ".join(cut(part, TITLE) for part in (name, scope.kind) if part)
+    return title + (f" (call {scope.call[0]} of {scope.call[1]})" if scope.call else "")
+
+
+def shapes(outputs: Sequence[str]) -> str:
+    """The first two of a box's outputs."""
+    return ", ".join(outputs[:2]) + (", …" if len(outputs) > 2 else "")
 
 
 def _cost(size: int, flops: int) -> str:

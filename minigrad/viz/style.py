@@ -5,7 +5,7 @@ from __future__ import annotations
 from minigrad.viz.picture import Box
 
 FONT = "Helvetica"
-FAMILY = "Helvetica, Arial, 'Liberation Sans', 'Noto Sans', 'Noto Sans CJK SC', sans-serif"
+FAMILY = "Helvetica, Arial, 'Liberation Sans', 'Noto Sans', 'Noto Sans CJK SC', 'DejaVu Sans', sans-serif"
 TITLE, LINE, FRAME = 11.0, 8.5, 9.0  # type sizes: a box's title, its other lines, a frame's label
 OVALS = ("input", "parameter", "constant", "output", "gradient", "update")
 

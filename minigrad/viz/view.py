@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import os
 import re
+import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -68,6 +69,9 @@ class Scope:
     members  ids of cards and scopes in the program's order
     mirror   on other sides, the id of the forward scope that this one belongs to
     run      ids of the siblings (itself included, in order) that repeat the same structure, or ()
+    call     (2, 3) for the second of three calls of one module in its parent, or ()
+    known    a module of the library (`Graph.library`) that holds no other
+    leaving  "f32[2, 3]" of each value that is read outside of it
     ops, flops, bytes, parameters: totals of everything inside (bytes of outputs; numbers in parameters)
     """
 
@@ -81,6 +85,9 @@ class Scope:
     members: list[str] = field(default_factory=list)
     mirror: str | None = None
     run: tuple[str, ...] = ()
+    call: tuple[int, ...] = ()
+    known: bool = False
+    leaving: tuple[str, ...] = ()
     ops: int = 0
     flops: int = 0
     bytes: int = 0
@@ -188,7 +195,9 @@ class _Builder:
         self._sort()
         self._wires()
         _totals(self.view)
+        _leaving(self.view)
         _find_runs(self.view)
+        _find_calls(self.view)
 
     def _is_source(self, node: Node) -> bool:
         return node.op in SOURCES or node.op == "literal"
@@ -457,6 +466,17 @@ def _totals(view: View) -> None:
                 scope.parameters += sum(_numbers(output) for output in card.outputs)
 
 
+def _leaving(view: View) -> None:
+    left: dict[str, dict[tuple[str, int], str]] = {}
+    for wire in view.wires:
+        around, card = view.ancestors(wire.target), view.cards[wire.source]
+        for scope in view.ancestors(wire.source):
+            if scope not in around and card.kind == "op":
+                left.setdefault(scope, {})[wire.source, wire.index] = card.outputs[wire.index]
+    for id, outputs in left.items():
+        view.scopes[id].leaving = tuple(outputs.values())
+
+
 def _numbers(written: str) -> int:
     return int(np.prod([int(n) for n in re.findall(r"\d+", written.split("[", 1)[1])], dtype=np.int64))
 
@@ -486,6 +506,20 @@ def _find_runs(view: View) -> None:
                         view.scopes[repeated].run = tuple(run)
                 run = [member] if key else []
             last = key
+
+
+def _find_calls(view: View) -> None:
+    """Calls of one module stand under one parent and have its name. And what the library's modules do is known."""
+    library = sys.modules.get(view.graph.library)
+    calls: dict[tuple[str, str, str], list[Scope]] = {}
+    for scope in view.scopes.values():
+        inner = any(member in view.scopes for member in scope.members)
+        scope.known = bool(scope.kind) and not inner and hasattr(library, scope.kind)
+        if scope.title and scope.kind:
+            calls.setdefault((scope.parent, scope.title, scope.kind), []).append(scope)
+    for same in calls.values():
+        for number, scope in enumerate(same if len(same) > 1 else (), 1):
+            scope.call = (number, len(same))
 
 
 def _structure(view: View, id: str, readers: Mapping[str, list[Wire]]) -> int:

@@ -240,7 +240,10 @@ def test_keys_walk_and_no_name_becomes_markup(chrome, tmp_path):
     assert chrome.errors() == []
 
 
-def test_two_thousand_nodes_stay_quick(chrome, tmp_path):
+@pytest.fixture
+def large(chrome, tmp_path):
+    """A page with 2,000 boxes, all of them open."""
+
     def chain(x):
         for i in range(100):
             with scope(f"block{i}", "Block"):
@@ -251,14 +254,47 @@ def test_two_thousand_nodes_stay_quick(chrome, tmp_path):
     path = tmp_path / "large.html"
     path.write_text(mg.trace(chain)(mg.ones(2)).html(), encoding="utf-8")
     chrome.open(path)
-    spent = chrome.run(
-        "const spent = []; for (let i = 0; i < 3; i++) { const t = performance.now();"
-        "document.getElementById('more').click(); document.getElementById('graph').getBoundingClientRect();"
-        "spent.push(performance.now() - t); } return Math.min(...spent.slice(1))"
-    )
+    chrome.run("document.getElementById('more').click()")
+    yield chrome
     assert count(chrome, ".box") > 2000
-    assert spent < 3000  # about 0.2 s; a shared machine may be slow
     assert chrome.errors() == []
+
+
+def test_two_thousand_nodes_stay_quick(large):
+    spent = large.run(
+        "const spent = []; for (let i = 0; i < 2; i++) { const t = performance.now();"
+        "document.getElementById('more').click(); document.getElementById('graph').getBoundingClientRect();"
+        "spent.push(performance.now() - t); } return Math.min(...spent)"
+    )
+    assert spent < 3000  # about 0.2 s; a shared machine may be slow
+
+
+FRAMES = """
+const asked = window.requestAnimationFrame, stage = document.getElementById('graph'), spent = [];
+let script = 0, rectangles = 0;
+const timed = f => (...given) => { const t = performance.now(); f(...given); script += performance.now() - t; };
+window.requestAnimationFrame = f => asked(timed(f));
+const fill = CanvasRenderingContext2D.prototype.fillRect;
+CanvasRenderingContext2D.prototype.fillRect = function (...given) { rectangles++; fill.apply(this, given); };
+const turn = i => timed(() => stage.dispatchEvent(
+  new WheelEvent('wheel', {deltaY: i % 20 < 10 ? 60 : -60, clientX: 500, clientY: 400, cancelable: true})))();
+return new Promise(done => {
+  const frame = () => asked(() => {
+    spent.push(script); script = 0;
+    if (spent.length > 60) return done([spent.sort((a, b) => a - b)[30], rectangles]);
+    turn(spent.length); frame();
+  });
+  frame();
+});
+"""
+"""Milliseconds of scripting in a frame while one zooms (the median of 60), and how often a box of the map is drawn."""
+
+
+def test_a_frame_of_two_thousand_boxes_takes_less_than_16_ms_of_scripting(large):
+    large.run("document.getElementById('more').click(); document.getElementById('more').click()")
+    spent, rectangles = large.run(FRAMES)
+    assert spent < 16  # 0.7 ms
+    assert rectangles == 0, "the map is drawn when boxes change, not in each frame"
 
 
 # --- how it looks --------------------------------------------------------------------------------------------
@@ -409,6 +445,26 @@ def test_flow_shows_what_leads_to_a_box_and_what_it_leads_to(page):
     assert count(page, ".box.chosen.above, .box.chosen.below") == 0
     page.press(ESCAPE)
     assert count(page, ".box.above, .box.below") == 0
+
+
+def test_lines_say_what_they_carry(page):
+    page.run("document.getElementById('less').click(); document.getElementById('more').click()")
+    lines = (
+        "return [...document.querySelectorAll('#arrows path:not(.tie)')].filter(p => !p.querySelector('title')).length"
+    )
+    assert page.run(lines) == 0
+    assert "f32[4, 3]" in page.run("return [...document.querySelectorAll('#arrows title')].map(e => e.textContent)")
+    assert count(page, ".shape") == 0
+    page.press("/")
+    page.press(*"head linear")
+    page.press(ENTER)
+    assert "f32[4, 3]" in page.run("return [...document.querySelectorAll('#near .shape')].map(e => e.textContent)")
+    covered = """
+      const boxes = [...document.querySelectorAll('.box')].map(e => e.getBoundingClientRect());
+      const apart = (b, r) => b.left >= r.right || b.right <= r.left || b.top + 1 >= r.bottom || b.bottom - 1 <= r.top;
+      const free = r => boxes.every(b => !b.width || apart(b, r));
+      return [...document.querySelectorAll('#near .shape')].filter(e => !free(e.getBoundingClientRect())).length;"""
+    assert page.run(covered) == 0
 
 
 def test_hits_are_listed_and_a_click_leads_to_one(page):

@@ -1,6 +1,7 @@
 """Pictures: how many boxes, nothing overlapping, legible on a page, the same every time, whatever the names."""
 
 import re
+import shutil
 import subprocess
 import sys
 import threading
@@ -20,11 +21,11 @@ from minigrad.node import Node
 from minigrad.state import scope
 from minigrad.viz import layout, raster, style
 from minigrad.viz.dotfile import dot, drawn
-from minigrad.viz.layout import LayoutError
+from minigrad.viz.layout import Curve, LayoutError
 from minigrad.viz.metrics import width
 from minigrad.viz.picture import Options, picture
 from minigrad.viz.statistics import describe, measure
-from minigrad.viz.svgfile import svg
+from minigrad.viz.svgfile import _along, svg
 from minigrad.viz.unfold import unfold
 from minigrad.viz.view import View
 
@@ -198,6 +199,37 @@ def test_a_module_called_twice_is_two_boxes_over_one_parameter():
     assert sum(box.kind == "parameter" for box in shown.boxes.values()) == 2  # weight and bias, outside of both
 
 
+def test_calls_of_one_module_are_numbered(graphs):
+    class Twice(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.linear, self.other = nn.Linear(3, 3), nn.Linear(3, 3)
+
+        def forward(self, x):
+            return self.linear(self.other(self.linear(x).relu()))
+
+    titles = [box.title for box in of(mg.trace(Twice())(mg.ones(2, 3))).boxes.values() if box.kind == "module"]
+    assert titles == ["linear: Linear (call 1 of 2)", "other: Linear", "linear: Linear (call 2 of 2)"]
+    assert not any("call" in box.title for box in of(graphs["mlp"]).boxes.values())
+
+
+def test_boxes_are_spent_on_the_model_and_not_on_the_layers_of_the_library(graphs):
+    view = View(graphs["encoder-decoder"])
+    for boxes in (15, 40):
+        opened = {view.scopes[id].kind for id in picture(view, Options(boxes=boxes)).opened}
+        assert opened
+        assert not opened & {"Linear", "LayerNorm", "Embedding"}
+    alone = nn.Linear(3, 3)
+    assert "matmul" in [box.title for box in of(mg.trace(alone)(mg.ones(2, 3))).boxes.values()]
+    assert "matmul" in [box.title for box in of(graphs["encoder-decoder"], expand=("*",)).boxes.values()]
+
+
+def test_a_closed_module_shows_the_shape_of_what_leaves_it(graphs):
+    lines = [box.lines[0] for box in of(graphs["llama"]).boxes.values() if box.kind == "module"]
+    assert lines
+    assert all(re.fullmatch(r"[a-z]+\d+\[[\d, ]*\](, .*)?", line) for line in lines), lines
+
+
 def test_names_are_those_of_the_program(graphs):
     names = set(graphs["attention"].names().values())
     assert {"query", "key", "value", "visible"} <= names
@@ -303,6 +335,41 @@ def test_many_results_of_one_module_are_one_box():
         ("output 5", 1),
     ]
     assert len([arrow for arrow in shown.arrows if arrow.target in shown.boxes]) == 3
+
+
+def through(text):
+    """The lines that run through a box which is not at one of their ends, as (line's ends, box)."""
+    root = ET.fromstring(text)
+    boxes = {
+        group.get("id"): rectangle(group.findall(f"{SVG}rect")[-1])
+        for group in root.iter(f"{SVG}g")
+        if group.get("class", "").startswith("box")
+    }
+    found = set()
+    for group in root.iter(f"{SVG}g"):
+        if not group.get("class", "").startswith("arrow"):
+            continue
+        numbers = [float(number) for number in re.findall(r"-?\d+\.\d", group.find(f"{SVG}path").get("d"))]
+        points = list(zip(numbers[::2], numbers[1::2], strict=True))
+        corners = points[len(points) % 3 != 1 :]  # without the tip of an arrow at the start
+        curve = [tuple(point) for point in _along(Curve(corners, None, None))]
+        ends = {id for id, box in boxes.items() if any(within(point, box, -3) for point in (points[0], points[-1]))}
+        found |= {(min(ends, default=""), id) for id, box in boxes.items() for p in curve if within(p, box, 2)} - {
+            (min(ends, default=""), id) for id in ends
+        }
+    return found
+
+
+def within(point, box, margin):
+    """Is the point inside the box by at least this margin?"""
+    (x, y), (left, top, wide, high) = point, box
+    return left + margin < x < left + wide - margin and top + margin < y < top + high - margin
+
+
+@needs_graphviz
+@pytest.mark.parametrize("name", sorted(EXAMPLES))
+def test_no_line_of_a_picture_runs_through_a_box(graphs, name):
+    assert through(svg(of(graphs[name]))) == set()
 
 
 @needs_graphviz
@@ -464,6 +531,17 @@ def test_a_png_is_a_png(graphs):
         pytest.skip(str(missing))
     assert made.startswith(b"\x89PNG")
     assert len(made) > 2000
+
+
+@pytest.mark.skipif(not shutil.which("fc-list"), reason="needs a list of fonts")
+def test_a_png_has_letters_where_the_machine_has_any_usual_font(graphs):
+    pytest.importorskip("resvg_py")
+    fonts = subprocess.run(["fc-list", ":", "family"], capture_output=True, text=True, check=True).stdout
+    if not any(family.strip(" '") in fonts for family in style.FAMILY.split(",")):
+        pytest.skip("none of the fonts is here")
+    text = f"<text x='5' y='20' font-family=\"{style.FAMILY}\">letters</text>"
+    page = "<svg xmlns='http://www.w3.org/2000/svg' width='60' height='30'>{}</svg>"
+    assert raster.png(page.format(text)) != raster.png(page.format(""))
 
 
 def test_an_unknown_ending_is_refused(tmp_path):

@@ -1,88 +1,4 @@
-"use strict";
-/* The page of a graph: a tree of scopes of which some stand open, laid out in layers, and the backward pass in steps. */
-(() => {
-const D = JSON.parse(document.getElementById("data").textContent);
-const SVG = "http://www.w3.org/2000/svg";
-const $ = id => document.getElementById(id);
-const stage = $("graph"), world = $("world"), panel = $("panel");
-const item = id => D.cards[id] || D.scopes[id];
-const isScope = id => id in D.scopes;
-const open = new Set(D.open);
-let chosen = null, view = {x: 20, y: 20, k: 1}, shown = new Map(), frames = new Map(), step = 0, hits = [], hit = -1;
-let whole = true;  /* everything is in the window, as fit left it */
-
-/* --- the tree: wires belong to the innermost scope that holds both ends, and join two of its members --- */
-const ancestors = id => { const chain = []; for (let p = item(id).parent; p; p = item(p).parent) chain.push(p); return chain; };
-const between = {}, readers = {}, sources = {};
-for (const id in D.scopes) between[id] = [];
-for (const [a, b, kind] of D.wires) {
-  (readers[a] ||= []).push(b); (sources[b] ||= []).push(a);
-  const up = [a, ...ancestors(a)], down = [b, ...ancestors(b)];
-  let i = up.length - 1, j = down.length - 1;
-  while (i > 0 && j > 0 && up[i - 1] === down[j - 1]) { i--; j--; }
-  if (up[i] === down[j] && i > 0 && j > 0 && kind !== "saved") between[up[i]].push([up[i - 1], down[j - 1]]);
-}
-let seenAs = new Map();  /* id -> the box that shows it, while nothing opens or closes */
-const visible = id => {
-  let at = seenAs.get(id);
-  if (at === undefined) { at = id; for (const p of ancestors(id)) if (!open.has(p)) at = p; seenAs.set(id, at); }
-  return at;
-};
-
-/* --- layout: longest path in layers, each layer ordered and placed by where its neighbours stand --- */
-const measure = text => { let w = 0; for (const c of text) w += c.charCodeAt(0) > 0x2e7f ? 1.9 : 1; return w; };
-function size(id) {
-  const it = item(id), title = isScope(id) ? measure(it.title) * 7.8 + 34 : measure(it.title) * 6.9 + 18;
-  const lines = it.lines.reduce((w, line) => Math.max(w, measure(line) * 5.6 + 14), 0);
-  return {w: Math.max(54, title, lines), h: 22 + 12 * it.lines.length};
-}
-function layout(id) {
-  const scope = D.scopes[id], members = scope.members, cells = new Map();
-  for (const m of members) cells.set(m, isScope(m) && open.has(m) ? layout(m) : size(m));
-  if (id === D.root && D.sides.length) return sideBySide(members, cells);
-  const index = new Map(members.map((m, i) => [m, i])), layer = new Map(members.map(m => [m, 0]));
-  const before = new Map(members.map(m => [m, []])), after = new Map(members.map(m => [m, []]));
-  for (const [a, b] of between[id]) if (index.get(a) < index.get(b)) { before.get(b).push(a); after.get(a).push(b); }
-  for (const m of members) for (const p of before.get(m)) layer.set(m, Math.max(layer.get(m), layer.get(p) + 1));
-  for (const m of [...members].reverse())  /* what only feeds others stands right above its first reader */
-    if (!before.get(m).length && after.get(m).length) layer.set(m, Math.min(...after.get(m).map(r => layer.get(r))) - 1);
-  const least = Math.min(0, ...layer.values()), rows = [];
-  for (const m of members) (rows[layer.get(m) - least] ||= []).push(m);
-  const lines = [];
-  for (const row of rows) if (row) for (let i = 0; i < row.length; i += 12) lines.push(row.slice(i, i + 12));
-  const x = new Map(), gap = 16;
-  const place = (row, near) => {
-    const wish = m => { const n = near.get(m).filter(p => x.has(p)); return n.length ? n.reduce((s, p) => s + x.get(p), 0) / n.length : (x.get(m) ?? 0); };
-    const wishes = new Map(row.map(m => [m, wish(m)]));
-    row.sort((a, b) => wishes.get(a) - wishes.get(b) || index.get(a) - index.get(b));
-    let right = -Infinity, drift = 0;
-    for (const m of row) { const w = cells.get(m).w / 2, at = Math.max(wishes.get(m), right + gap + w); x.set(m, at); right = at + w; drift += at - wishes.get(m); }
-    for (const m of row) x.set(m, x.get(m) - drift / row.length);
-  };
-  for (const row of lines) place(row, before);
-  for (const row of [...lines].reverse()) place(row, after);
-  for (const row of lines) place(row, before);
-  const pad = 16, head = id === D.root ? 0 : 20, tall = lines.map(row => Math.max(...row.map(m => cells.get(m).h)));
-  const left = Math.min(0, ...members.map(m => x.get(m) - cells.get(m).w / 2)), up = scope.side === "backward";
-  let y = head + pad, total = tall.reduce((s, h) => s + h + 26, 0), width = 0;
-  const placed = [];
-  lines.forEach((row, i) => {
-    for (const m of row) {
-      const c = cells.get(m), at = x.get(m) - left - c.w / 2 + pad;
-      const top = up ? head + pad + total - 26 - (y - head - pad) - tall[i] + (tall[i] - c.h) / 2 : y + (tall[i] - c.h) / 2;
-      placed.push({id: m, x: at, y: top, cell: c}); width = Math.max(width, at + c.w);
-    }
-    y += tall[i] + 26;
-  });
-  return {w: Math.max(width + pad, measure(scope.title) * 6.2 + 24), h: y - 26 + pad, inside: placed};
-}
-function sideBySide(members, cells) {
-  let x = 0, h = 0; const inside = [];
-  for (const m of members) { const c = cells.get(m); inside.push({id: m, x, y: 0, cell: c}); x += c.w + 50; h = Math.max(h, c.h); }
-  for (const p of inside) p.y = D.scopes[p.id]?.side === "optimizer" ? 0 : h - p.cell.h > 0 ? (h - p.cell.h) / 2 : 0;
-  return {w: x, h, inside};
-}
-
+/* What is drawn, what is in the window, what is chosen, and the backward pass in steps. */
 /* --- drawing --- */
 function make(name, attrs, parent, text) {
   const e = document.createElementNS(SVG, name);
@@ -108,6 +24,7 @@ function draw() {
   arrows();
   nearby();
   mark();
+  chart();
   cull();
 }
 function frame(id, at) {
@@ -124,96 +41,7 @@ function box(id, at) {
   it.lines.forEach((line, i) => make("text", {class: "small", x: at.w / 2, y: 28 + 12 * i}, g, line));
   at.g = g;
 }
-function arrows() {  /* all but those that would only clutter: these appear beside the box that is chosen */
-  const asked = {saved: $("saved").checked, tie: $("ties").checked};
-  lines($("arrows"), "", (a, b, kind) => asked[kind] ?? !(kind === "update" && item(a).side === "forward"));
-}
-function nearby() {  /* of the chosen box, or of a step: what ties its op to the ops of the rule, and their gradients */
-  const now = new Set(acting().map(visible));
-  const ofStep = (a, b, kind) => kind === "tie" ? now.has(a) && now.has(b) : kind === "gradient" && (now.has(a) || now.has(b));
-  lines($("near"), " near", chosen ? (a, b) => a === chosen || b === chosen : ofStep);
-}
-function lines(parent, style, wanted) {
-  parent.replaceChildren();
-  drawn = drawn.filter(part => part.parent !== parent);
-  const done = new Set();
-  const line = (a, b, kind) => {
-    const key = `${a} ${b} ${kind}`, s = shown.get(a), t = shown.get(b);
-    if (!s || !t || a === b || done.has(key) || !wanted(a, b, kind)) return;
-    done.add(key);
-    const sx = s.x + s.w / 2, tx = t.x + t.w / 2;
-    let d = around(a, b, s, t);
-    if (d) { /* it goes around boxes that stand between */ }
-    else if (t.y >= s.y + s.h) { const sy = s.y + s.h, m = (t.y - sy) / 2; d = `M${sx},${sy} C${sx},${sy + m} ${tx},${t.y - m} ${tx},${t.y}`; }
-    else if (t.y + t.h <= s.y) { const ty = t.y + t.h, m = (s.y - ty) / 2; d = `M${sx},${s.y} C${sx},${s.y - m} ${tx},${ty + m} ${tx},${ty}`; }
-    else { const r = tx > sx, a1 = r ? s.x + s.w : s.x, b1 = r ? t.x : t.x + t.w, m = (b1 - a1) / 2, ay = s.y + s.h / 2, by = t.y + t.h / 2; d = `M${a1},${ay} C${a1 + m},${ay} ${b1 - m},${by} ${b1},${by}`; }
-    const xs = [...d.matchAll(/(-?[\d.]+),/g)].map(m => +m[1]);
-    const g = make("path", {class: `arrow ${kind}${style}`, d, "data-from": a, "data-to": b}, parent), x = Math.min(s.x, t.x, ...xs), y = Math.min(s.y, t.y);
-    drawn.push({g, parent, x, y, w: Math.max(s.x + s.w, t.x + t.w, ...xs) - x, h: Math.max(s.y + s.h, t.y + t.h) - y});
-  };
-  for (const [a, b, kind] of D.wires) line(visible(a), visible(b), kind);
-  for (const id in D.cards) if (D.cards[id].partner) line(visible(D.cards[id].partner), visible(id), "tie");
-  for (const s of D.steps) if (s.kept) line(visible(s.node), visible(s.kept), "tie");
-}
-
-/* --- lines that pass boxes: such a line, a residual connection for one, goes around them in a lane beside. A box in a
-   module that holds neither end of the line counts as large as that module: the line stays outside of it --- */
-const BAND = 60, LANE = 8;
-let bands = new Map();  /* boxes by the bands of height that they stand in */
-let borders = [];  /* the upright sides of frames */
-function intoBands() {
-  borders = [...frames.values()].flatMap(f => [f.x, f.x + f.w].map(x => ({x, y0: f.y, y1: f.y + f.h})));
-  bands = new Map();
-  for (const [id, at] of shown) for (let i = Math.floor(at.y / BAND); i <= Math.floor((at.y + at.h) / BAND); i++)
-    bands.has(i) ? bands.get(i).push([id, at]) : bands.set(i, [[id, at]]);
-}
-function standing(x0, y0, x1, y1, but) {  /* the boxes in a rectangle */
-  const found = new Set();
-  for (let i = Math.floor(y0 / BAND); i <= Math.floor(y1 / BAND); i++) for (const [id, at] of bands.get(i) || [])
-    if (!but.includes(id) && at.x < x1 && at.x + at.w > x0 && at.y < y1 && at.y + at.h > y0) found.add(at);
-  return [...found];
-}
-function around(a, b, s, t) {
-  const up = t.y + t.h <= s.y, sx = s.x + s.w / 2, tx = t.x + t.w / 2, ends = [a, b];
-  const ours = new Set([...ancestors(a), ...ancestors(b)]);
-  const whole = box => ancestors(box.id).filter(p => frames.has(p) && !ours.has(p)).reduce((_, p) => frames.get(p), box);
-  if (!up && t.y < s.y + s.h) return null;  /* side by side */
-  const [from, to] = up ? [s.y, t.y + t.h] : [s.y + s.h, t.y], mid = (from + to) / 2;
-  const at = u => {  /* a point of the plain curve */
-    const v = 1 - u, p = [v * v * v, 3 * v * v * u, 3 * v * u * u, u * u * u];
-    return [p[0] * sx + p[1] * sx + p[2] * tx + p[3] * tx, p[0] * from + p[1] * mid + p[2] * mid + p[3] * to];
-  };
-  const crossed = new Set(), parts = Math.min(400, Math.max(16, Math.round(Math.abs(to - from) / 10)));
-  for (let i = 1; i < parts; i++) { const [x, y] = at(i / parts); standing(x - 3, y - 1, x + 3, y + 1, ends).forEach(box => crossed.add(whole(box))); }
-  if (!crossed.size) return null;
-  const lanes = [1, -1].map(side => {  /* right of all that is crossed, or left */
-    let lane = side > 0 ? Math.max(...[...crossed].map(c => c.x + c.w)) + LANE : Math.min(...[...crossed].map(c => c.x)) - LANE;
-    for (let i = 0; i < 40; i++) {
-      const hit = standing(lane - 4, Math.min(from, to) + 14, lane + 4, Math.max(from, to) - 14, ends).map(whole);
-      const border = hit.length ? null : borders.find(e => Math.abs(e.x - lane) < 5 && Math.min(e.y1, Math.max(from, to)) - Math.max(e.y0, Math.min(from, to)) > 10);
-      if (border) lane = border.x + side * 6;
-      else if (!hit.length) return lane;
-      else lane = side > 0 ? Math.max(...hit.map(c => c.x + c.w)) + LANE : Math.min(...hit.map(c => c.x)) - LANE;
-    }
-    return lane;
-  });
-  const lane = Math.abs(lanes[0] - sx) + Math.abs(lanes[0] - tx) <= Math.abs(lanes[1] - sx) + Math.abs(lanes[1] - tx) ? lanes[0] : lanes[1];
-  const turn = Math.min(22, Math.abs(to - from) / 3), y = up ? -1 : 1;
-  const free = (x, begin, way) => {  /* from where on, that way, nothing stands between x and the lane for the height of a turn */
-    for (let i = 0; i < 10; i++) {
-      const hit = standing(Math.min(x, lane) - 3, Math.min(begin, begin + way * turn), Math.max(x, lane) + 3, Math.max(begin, begin + way * turn), ends);
-      if (!hit.length) return begin;
-      begin = way > 0 ? Math.max(...hit.map(c => c.y + c.h)) + 2 : Math.min(...hit.map(c => c.y)) - 2;
-    }
-    return begin;
-  };
-  let leave = free(sx, from, y), reach = free(tx, to, -y);
-  if ((reach - leave) * y < 2 * turn) { leave = from; reach = to; }
-  const bend = turn * 0.6, into = leave + y * turn, out = reach - y * turn;
-  return `M${sx},${from} L${sx},${leave} C${sx},${leave + y * bend} ${lane},${into - y * bend} ${lane},${into} L${lane},${out} C${lane},${out + y * bend} ${tx},${reach - y * bend} ${tx},${reach} L${tx},${to}`;
-}
-
-let drawn = [], culling = 0;
+let culling = 0;
 let room = stage.getBoundingClientRect();  /* kept: to ask for it here would lay out all that is about to be hidden */
 function cull() {  /* what lies outside the window is not painted: a large graph stays smooth */
   culling = 0;
@@ -221,7 +49,7 @@ function cull() {  /* what lies outside the window is not painted: a large graph
   const inside = a => a.x < x1 && a.y < y1 && a.x + a.w > x0 && a.y + a.h > y0;
   const turn = a => { const on = inside(a); if (on !== (a.on ?? true)) { a.on = on; for (const e of [a.g, a.name]) if (e) e.style.display = on ? "" : "none"; } };
   shown.forEach(turn); frames.forEach(turn); drawn.forEach(turn);
-  chart();
+  locate();
 }
 let resting = 0;
 function detail(rest) {  /* what is too small to read goes at once, and comes back when the zoom rests: painting it takes longer than a frame */
@@ -254,11 +82,11 @@ function aim({x0, y0, x1, y1}, k) {
   view = {x: (r.width - (x0 + x1) * k) / 2, y: (r.height - (y0 + y1) * k) / 2, k};
 }
 function overview() {  /* everything, and how large it is when all of it is in the window */
-  const b = bounds([...shown.values(), ...frames.values()]);
+  const b = extent;
   return {b, k: Math.min(1.6, (room.width - 40) / (b.x1 - b.x0), (room.height - 40) / (b.y1 - b.y0))};
 }
 function fit() {
-  if (!shown.size && !frames.size) return;
+  if (!extent) return;
   room = stage.getBoundingClientRect();
   const {b, k} = overview();
   aim(b, k);
@@ -267,8 +95,9 @@ function fit() {
 }
 const LEGIBLE = 0.8, READABLE = 1;
 function arriveAt() {  /* as it opens: everything, if it can be read so; else where the forward pass begins, in full size */
+  if (!shown.size) return fit();
   const {b, k} = overview();
-  if (!shown.size || k >= LEGIBLE) return fit();
+  if (k >= LEGIBLE) return fit();
   const forward = [...shown.values()].filter(a => item(a.id).side === "forward"), first = forward.length ? forward : [...shown.values()];
   const x = first.reduce((sum, a) => sum + a.x + a.w / 2, 0) / first.length * READABLE, narrow = (b.x1 - b.x0) * READABLE < room.width;
   view = {x: narrow ? (room.width - (b.x0 + b.x1) * READABLE) / 2 : room.width / 2 - x, y: 12 - b.y0 * READABLE, k: READABLE};
@@ -296,7 +125,7 @@ function look(ids) {  /* all of them, readable and in the window: with no more m
   move();
 }
 
-/* --- the view as a picture, and the map of the whole --- */
+/* --- the view as a picture --- */
 function picture() {  /* the boxes as they stand open now, whole, as an SVG file in the page's colours */
   const b = bounds([...shown.values(), ...frames.values(), ...drawn]), root = world.cloneNode(true), pad = 12;
   root.setAttribute("xmlns", SVG);
@@ -310,35 +139,6 @@ function picture() {  /* the boxes as they stand open now, whole, as an SVG file
   root.insertBefore(style, root.firstChild);
   return new XMLSerializer().serializeToString(root);
 }
-const map = $("map"), pen = map.getContext("2d");
-let scaled = null;  /* of the map: how far the whole is made smaller, and where it begins */
-function chart() {  /* all boxes small, and the part in the window; none where everything is in the window */
-  const all = [...shown.values(), ...frames.values()], r = room;
-  map.hidden = true;
-  if (whole || !all.length) return;
-  const b = bounds(all), inWindow = (x, y) => view.x + x * view.k >= 0 && view.y + y * view.k >= 0 && view.x + x * view.k <= r.width && view.y + y * view.k <= r.height;
-  if (inWindow(b.x0, b.y0) && inWindow(b.x1, b.y1)) return;
-  map.hidden = false;
-  const k = Math.min(map.width / (b.x1 - b.x0), map.height / (b.y1 - b.y0)), ink = getComputedStyle(document.documentElement);
-  scaled = {k, x: b.x0 - (map.width / k - (b.x1 - b.x0)) / 2, y: b.y0 - (map.height / k - (b.y1 - b.y0)) / 2};
-  pen.clearRect(0, 0, map.width, map.height);
-  for (const a of shown.values()) {
-    pen.fillStyle = ink.getPropertyValue(a.g.classList.contains("backward") ? "--backward" : a.g.classList.contains("optimizer") ? "--optimizer" : "--forward");
-    pen.fillRect((a.x - scaled.x) * k, (a.y - scaled.y) * k, Math.max(1.5, a.w * k), Math.max(1.5, a.h * k));
-  }
-  pen.strokeStyle = ink.getPropertyValue("--focus"); pen.lineWidth = 2;
-  pen.strokeRect((-view.x / view.k - scaled.x) * k, (-view.y / view.k - scaled.y) * k, r.width / view.k * k, r.height / view.k * k);
-}
-function byMap(e) {
-  const box = map.getBoundingClientRect(), r = stage.getBoundingClientRect(), shrunk = map.width / box.width;
-  const x = (e.clientX - box.left) * shrunk / scaled.k + scaled.x, y = (e.clientY - box.top) * shrunk / scaled.k + scaled.y;
-  view.x = r.width / 2 - x * view.k; view.y = r.height / 2 - y * view.k;
-  move();
-}
-map.addEventListener("pointerdown", e => { e.stopPropagation(); map.setPointerCapture(e.pointerId); byMap(e); });
-map.addEventListener("pointermove", e => { if (e.buttons) { e.stopPropagation(); byMap(e); } });
-map.addEventListener("pointerup", e => e.stopPropagation());
-
 /* --- choosing, opening, closing --- */
 function reach(id, next) {  /* every box that a line leads to from this one, or from what stands in it */
   const inside = c => isScope(c) ? D.scopes[c].members.flatMap(inside) : [c], seen = new Set(), waiting = inside(id);
@@ -512,7 +312,7 @@ stage.addEventListener("pointerup", () => {
 });
 stage.addEventListener("pointercancel", () => { drag = null; stage.classList.remove("grabbing"); });
 stage.addEventListener("dblclick", () => { if (chosen) toggle(chosen); });
-stage.addEventListener("wheel", e => { e.preventDefault(); const r = stage.getBoundingClientRect(); zoom(Math.exp(-e.deltaY * (e.ctrlKey ? 0.01 : 0.0015)), e.clientX - r.left, e.clientY - r.top); }, {passive: false});
+stage.addEventListener("wheel", e => { e.preventDefault(); zoom(Math.exp(-e.deltaY * (e.ctrlKey ? 0.01 : 0.0015)), e.clientX - room.left, e.clientY - room.top); }, {passive: false});
 function walk(dx, dy) {  /* the nearest box in a direction */
   const all = new Map([...shown, ...[...frames].map(([id, a]) => [id, {...a, h: 18}])]);
   if (!chosen || !all.has(chosen)) return choose([...shown.keys()][0]);
@@ -578,21 +378,21 @@ $("back").onclick = () => go(step - 1);
 $("next").onclick = () => go(step + 1);
 $("play").onclick = play;
 $("slider").oninput = e => go(+e.target.value);
-$("theme").onclick = () => document.documentElement.classList.toggle("dark");
+function dark(on) { document.documentElement.classList.toggle("dark", on); chart(); locate(); }
+$("theme").onclick = () => dark(!document.documentElement.classList.contains("dark"));
 $("player").hidden = !D.steps.length;
 $("slider").max = D.steps.length;
 $("position").textContent = `0 of ${D.steps.length}`;
 draw();
 arriveAt();
-document.documentElement.classList.toggle("dark", matchMedia("(prefers-color-scheme: dark)").matches);
+dark(matchMedia("(prefers-color-scheme: dark)").matches);
 addEventListener("hashchange", arrive);
 new ResizeObserver(() => { room = stage.getBoundingClientRect(); move(); }).observe(stage);
 addEventListener("resize", () => whole && fit());
 arrive();
 function arrive() {  /* an address can name a place: page.html#step=12&theme=dark&search=softmax */
   const asked = new URLSearchParams(location.hash.slice(1)), words = asked.get("search");
-  if (asked.has("theme")) document.documentElement.classList.toggle("dark", asked.get("theme") === "dark");
+  if (asked.has("theme")) dark(asked.get("theme") === "dark");
   if (words) { $("search").value = words; search(words); nextHit(1); }
   if (asked.has("step")) go(Number(asked.get("step")) || 0);
 }
-})();
