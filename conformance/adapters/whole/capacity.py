@@ -29,7 +29,8 @@ ROOM = 64.0
 
 def with_room(subject: M) -> M:
     """The subject, made with room for every token in every expert, where options say how much that is."""
-    made, changed = subject.made, []
+    made = subject.made
+    changed: list[str] = []
     for name, factor in dict(_factors(subject.module)).items():
         with suppress(Exception):
             made.otherwise({name: ROOM})
