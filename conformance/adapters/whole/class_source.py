@@ -93,7 +93,8 @@ def read_for_some_arguments(cls: type, sizes_count: bool = True) -> frozenset[st
 def _asked_whether_none(method: ast.FunctionDef) -> Iterator[ast.AST]:
     for node in ast.walk(method):
         if isinstance(node, ast.Compare) and isinstance(node.ops[0], (ast.Is, ast.IsNot)):
-            if isinstance(node.comparators[0], ast.Constant) and node.comparators[0].value is None:
+            other = node.comparators[0]
+            if isinstance(other, ast.Constant) and other.value is None:
                 yield node.left
 
 

@@ -347,10 +347,10 @@ class Names(Expressions):
         if isinstance(held_here, (type, FunctionType)):
             return held_here
         if isinstance(module, Source):
-            if _writes_a_module(module, binding.name):  # a part that a call of the model is given
-                module = self.around.imported(module, binding.module) or module
-            if isinstance(module, ModuleType) and hasattr(module, binding.name):
-                return getattr(module, binding.name)
+            writes = _writes_a_module(module, binding.name)  # a part that a call of the model is given
+            imported = self.around.imported(module, binding.module) if writes else None
+            if hasattr(imported, binding.name):
+                return getattr(imported, binding.name)
             return self._member(module, binding.name)
         raise Unknown(binding.name or binding.module)
 
