@@ -158,3 +158,10 @@ def test_the_reference_cache_is_exact(chunks):
 def test_what_a_layer_computes_wrongly_is_no_dropout_in_evaluation(name):
     check = CHECKS["layer-in-evaluation-drops-nothing"]
     assert run_check(check, MUTANTS[name].implementation(), "quick").verdict is Verdict.PASS
+
+
+@pytest.mark.parametrize("name", ["LayerDropsTheResidual", "LayerForgetsItsDropout"])
+def test_a_layer_that_drops_the_sum_is_told_so_and_no_other(name):
+    found = run_check(CHECKS["layer-dropout-falls-on-sublayer-outputs"], MUTANTS[name].implementation(), "quick")
+    assert found.verdict is Verdict.FAIL
+    assert ("sum of input and sublayer is dropped" in found.diagnosis) is (name == "LayerDropsTheResidual")

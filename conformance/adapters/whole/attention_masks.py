@@ -58,17 +58,13 @@ def fill(core: AttentionCore) -> Iterator[Finding]:
     op = mask_op(core)
     multiplied = op is not None and base_name(op) == "mul" and number == 0
     how = "multiplied by 0" if multiplied else f"filled with {number:g}" if bool(replaced.any()) else f"{number:+g}"
-    ones = abs(number) == 1 and not bool(replaced.any())  # they may mark what is hidden, or what is not
-    why = "its ones are added to the scores" if ones else f"the scores of hidden keys are {how}"
     yield Finding(
         "attention-mask-hides-completely",
-        f"The mask does not hide: {why}, so the keys keep some weight.",
+        f"The mask does not hide: the scores of hidden keys are {how}, so the keys keep some weight.",
         (_filled_at(core, op, number) or op.place) if op is not None else core.place,
         "-inf",
         number,
-        "Add 0 to the scores of visible keys and float('-inf') to those of hidden ones."
-        if ones
-        else "Fill the scores of hidden keys with float('-inf').",
+        "Fill the scores of hidden keys with float('-inf').",
         number > WEAK,
         (core.path,),
     )
@@ -79,7 +75,7 @@ def _filled_at(core: AttentionCore, op: Op, number: float) -> Place | None:
     scores = core.record.after([core.raw])
     others = [value for value in op.inputs if value not in scores]
     ops = [core.record.ops[at] for at in sorted({value.op for value in core.record.before(others) if value.op >= 0})]
-    said = [made for made in ops if any(type(part) in (int, float) and part == number for part in made.args)]
+    said = [made for made in ops if any(isinstance(part, int | float) and part == number for part in made.args)]
     return said[0].place if said and base_name(op) == "add" else None
 
 
