@@ -93,8 +93,8 @@ def read_for_some_arguments(cls: type, sizes_count: bool = True) -> frozenset[st
 def _asked_whether_none(method: ast.FunctionDef) -> Iterator[ast.AST]:
     for node in ast.walk(method):
         if isinstance(node, ast.Compare) and isinstance(node.ops[0], (ast.Is, ast.IsNot)):
-            if isinstance(node.comparators[0], ast.Constant) and node.comparators[0].value is None:
-                yield node.left
+            with_what = node.comparators[0]
+            yield from [node.left] if isinstance(with_what, ast.Constant) and with_what.value is None else []
 
 
 def _asked_for_sizes(method: ast.FunctionDef) -> Iterator[ast.AST]:

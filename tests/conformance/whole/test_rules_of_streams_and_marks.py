@@ -1,5 +1,5 @@
-"""Rules that right models need whose heads have matrices in one slab, whose blocks carry two streams, whose layers are run
-again, or whose texts begin with a mark; beside each right model a real mistake of the same place."""
+"""Rules that right models need whose heads have matrices in one slab, whose blocks carry two streams, whose layers are
+run again, or whose texts begin with a mark; beside each right model a real mistake of the same place."""
 
 from __future__ import annotations
 
@@ -136,7 +136,7 @@ def test_a_second_head_may_read_what_the_answer_leaves_of_the_last_block(cls, ve
 
 
 class RunAgain(nn.Module):
-    """Numbers in: checkpoint gives no gradient where nothing that it reads wants one, as what an embedding gives does."""
+    """Numbers in: checkpoint gives no gradient where nothing that it reads wants one, as what an embedding gives."""
 
     def __init__(self, width: int = WIDTH):
         super().__init__()
