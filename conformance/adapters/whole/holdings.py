@@ -17,6 +17,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from conformance.adapters.inference.construct import CONFIGS
 from conformance.adapters.whole.classmethods import fetches
 from conformance.adapters.whole.configs import Options, is_config
 from conformance.adapters.whole.returning import Returns
@@ -66,14 +67,14 @@ class Holdings:
         return None
 
     def held(self, name: str, use: Use) -> Iterator[Any]:
-        """Objects of the user's files, then what their functions return, sections of config files, and instances of
-        their classes."""
+        """Objects of the user's files, then what their functions return, sections of config files (for a whole config
+        that is a way of its own), and instances of their classes."""
         held = [value for key, value in vars(self.around.module).items() if not key.startswith("__")]
         objects = [v for v in held if not isinstance(v, (type, FunctionType, nn.Module))]
         yield from (copy.deepcopy(v) for v in objects if is_config(v) and fits(v, use))
         yield from (v for v in objects if not is_config(v) and self.around.is_users(type(v)))
         yield from self._returned()
-        if {*use.attributes, *use.items} - use.defaults.keys():
+        if name.lower() not in CONFIGS and {*use.attributes, *use.items} - use.defaults.keys():
             yield from (Options(section) for _, section in self.around.settings)
         yield from self._instances(name, use, [v for v in held if isinstance(v, type)])
 

@@ -16,6 +16,9 @@ _POSITIONS = re.compile(
     r"pos(?!ition_?wise|_?wise|_?ff|itive|t|e)|(?<![a-z])pe(?![a-z])|rope|rotary|freqs|inv_freq|(?<![a-z])(cos|sin)|alibi|slopes|relative"
 )
 
+_MODEL = r"[\w.]*(model|net|former)"
+"""What other files call a model."""
+
 
 class PartProbes(RunningModel):
     """The parts, of a running model."""
@@ -36,11 +39,14 @@ class PartProbes(RunningModel):
         return called
 
     def is_used_elsewhere(self, name: str) -> bool:
-        """Whether the user's file calls a part of the model outside of its forward: a head that the loss applies."""
+        """Whether the user's file, or another of a model, calls a part of it outside of its forward: a head that the
+        loss applies."""
         module = sys.modules.get(type(self.module).__module__)
         if not name or module is None:
             return False
-        return bool(re.search(rf"(?<!self)\.{name}\(", surroundings(module).own.text))
+        around, called = surroundings(module), re.compile(rf"{_MODEL}\.{name}\(")
+        here = re.search(rf"(?<!self)\.{name}\(", around.own.text)
+        return bool(here) or any(called.search(source.text) for source in around.sources)
 
     def is_handed_on(self, path: str) -> bool:
         """Whether a file of the repository hands a part to something else: `loss_of(model.generator, ...)`. What lies
@@ -48,7 +54,7 @@ class PartProbes(RunningModel):
         module = sys.modules.get(type(self.module).__module__)
         if not path or "." in path or module is None:
             return False
-        handed = re.compile(rf"[(,=]\s*[\w.]*(model|net|former)\.{path}\s*[,)]")
+        handed = re.compile(rf"[(,=]\s*{_MODEL}\.{path}\s*[,)]")
         return any(handed.search(source.text) for source in surroundings(module).sources)
 
     def is_of_a_choice(self, path: str) -> bool:

@@ -113,6 +113,11 @@ def test_a_head_may_be_handed_on_to_a_loss_of_another_file(subject, given):
     assert verdict("modules-that-are-made-run", subject(HANDED_ON, used)) is Verdict.PASS
 
 
+def test_a_head_may_be_called_by_another_file(subject):
+    used = {"train.py": "def write(test_model, ids):\n    return test_model.generator(test_model(ids)[:, -1])\n"}
+    assert verdict("modules-that-are-made-run", subject(HANDED_ON, used)) is Verdict.PASS
+
+
 def test_a_head_that_no_file_reads_is_one_that_never_runs(subject):
     kept = {"train.py": "def step(model, head):\n    model.generator = head\n"}
     assert verdict("modules-that-are-made-run", subject(HANDED_ON, kept)) is Verdict.FAIL
