@@ -10,7 +10,7 @@ import gc
 from dataclasses import dataclass, field
 from typing import Any
 from unittest import mock
-from weakref import ReferenceType, WeakSet, ref
+from weakref import ReferenceType, ref
 
 from torch import nn
 
@@ -19,38 +19,41 @@ from conformance.watch.watcher import place
 
 
 @dataclass
-class _Tied:
-    """An assignment by which a part took another one's parameter in the place of its own. giver: kept alive by the
-    model alone. was_held: whether it was a part of something then."""
+class _Weight:
+    """A parameter. giver: the module that had it first, kept alive by the model alone. of_table: whether that is an
+    embedding. was_held: whether it was a part of another module at some time."""
 
-    taker: nn.Module
+    parameter: nn.Parameter
     giver: ReferenceType[nn.Module]
-    was_held: bool
     of_table: bool
-    weight: nn.Parameter
-    place: str
+    was_held: bool = False
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether nothing holds the table that had it first, and nothing ever did."""
+        return self.of_table and not self.was_held and self.giver() is None
 
 
 @dataclass
 class _Constructed:
-    """What was seen in a constructor. givers: parameter, by its address -> itself, and the module that had it first.
-    held: the modules that were parts of others at some time."""
+    """What was seen in a constructor. weights: by the parameter's address. ties: each assignment by which a part took
+    another one's parameter in the place of its own, with its line."""
 
-    ties: list[_Tied] = field(default_factory=list)
-    givers: dict[int, tuple[nn.Parameter, ReferenceType[nn.Module]]] = field(default_factory=dict)
-    held: WeakSet[nn.Module] = field(default_factory=WeakSet)
+    weights: dict[int, _Weight] = field(default_factory=dict)
+    ties: list[tuple[nn.Module, _Weight, str]] = field(default_factory=list)
 
     def note(self, owner: nn.Module, name: str, value: Any) -> None:
         if isinstance(value, nn.Module):
-            self.held.add(value)
+            for one in value.parameters():
+                if id(one) in self.weights:
+                    self.weights[id(one)].was_held = True
         if not isinstance(value, nn.Parameter):
             return
-        giver = self.givers.setdefault(id(value), (value, ref(owner)))[1]
+        new = _Weight(value, ref(owner), isinstance(owner, nn.Embedding))
+        weight = self.weights.setdefault(id(value), new)
         own = (vars(owner).get("_parameters") or {}).get(name)
-        if giver() is not owner and own is not None and own is not value:
-            self.ties.append(
-                _Tied(owner, giver, giver() in self.held, isinstance(giver(), nn.Embedding), value, place())
-            )
+        if weight.giver() is not owner and own is not None and own is not value:
+            self.ties.append((owner, weight, place()))
 
 
 class TieProbes(RunningModel):
@@ -68,12 +71,8 @@ class TieProbes(RunningModel):
         with mock.patch.object(nn.Module, "__setattr__", watched):
             module = self.made.fresh()
         gc.collect()
+        gc.collect()
         parts = {id(one) for one in module.modules()}
-        tied = [one for one in seen.ties if id(one.taker) in parts]
         tables = [one.weight.shape for one in module.modules() if isinstance(one, nn.Embedding)]
-        return len(tied), [one.place for one in tied if _is_lost(one) and one.weight.shape in tables]
-
-
-def _is_lost(tie: _Tied) -> bool:
-    """Whether nothing holds the table that a weight was taken from, and nothing ever did."""
-    return tie.giver() is None and not tie.was_held and tie.of_table
+        tied = [(weight, where) for taker, weight, where in seen.ties if id(taker) in parts]
+        return len(tied), [where for weight, where in tied if weight.is_lost and weight.parameter.shape in tables]

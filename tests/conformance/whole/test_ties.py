@@ -22,6 +22,7 @@ TIE = "self.head.weight = self.tokens.weight"
         ("self.tokens.weight = self.head.weight", "PASS"),
         # a part that is made anew and keeps the numbers of the one that it replaces
         ("old = self.tokens; self.tokens = nn.Embedding(*old.weight.shape); self.tokens.weight = old.weight", "PASS"),
+        ("w = self.tokens.weight; self.tokens = nn.Embedding(*w.shape); self.tokens.weight = w", "PASS"),
         # a parameter of its own, which begins with the numbers of a table
         ("self.head.weight = nn.Parameter(nn.Embedding(*self.tokens.weight.shape).weight.detach())", "NOT_PROVIDED"),
         # a table that the model keeps without PyTorch's knowing
