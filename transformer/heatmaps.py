@@ -90,8 +90,7 @@ def svg(
     """Weights ``(Tq, Tk)`` or ``(H, Tq, Tk)`` as an SVG picture, the heads side by side, four in a row.
 
     The darker a cell the larger its weight; NaN is red. Hovering tells the number, and a notebook shows the picture.
-    Raises ValueError where labels,
-    titles and weights disagree.
+    Raises ValueError where labels, titles and weights disagree.
     """
     heads = weights[None] if weights.ndim == 2 else weights
     titles = [f"head {i}" for i in range(len(heads))] if titles is None else titles
