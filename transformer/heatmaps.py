@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 
 from minigrad import nn
-from minigrad.viz.format import clean
+from minigrad.viz.format import Drawing, clean
 from minigrad.viz.metrics import width
 from transformer.attention import MultiHeadAttention
 
@@ -89,8 +89,8 @@ def svg(
 ) -> str:
     """Weights ``(Tq, Tk)`` or ``(H, Tq, Tk)`` as an SVG picture, the heads side by side, four in a row.
 
-    The darker a cell the larger its weight; NaN is red. Hovering tells the number. Raises ValueError where labels,
-    titles and weights disagree.
+    The darker a cell the larger its weight; NaN is red. Hovering tells the number, and a notebook shows the picture.
+    Raises ValueError where labels, titles and weights disagree.
     """
     heads = weights[None] if weights.ndim == 2 else weights
     titles = [f"head {i}" for i in range(len(heads))] if titles is None else titles
@@ -140,7 +140,7 @@ def _document(parts: Sequence[Drawn]) -> str:
     for drawn, _, tall in parts:
         body.append(f'<g transform="translate(0,{down})">{drawn}</g>')
         down += tall
-    return (
+    return Drawing(
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {across} {down}" width="{across}" height="{down}" '
         f'font-family="{FAMILY}" font-size="{SIZE}"><rect width="{across}" height="{down}" fill="#ffffff"/>'
         + "".join(body)

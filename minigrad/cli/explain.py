@@ -18,8 +18,14 @@ def run(arguments: argparse.Namespace) -> int:
         for op in OPS.values():
             print(f"{op.name:22}{op.formula}")
         return 0
-    try:
-        print("\n\n\n".join(explain(name) for name in arguments.op))
-    except ValueError as error:
-        raise Refusal(str(error)) from None
+    told, refused = [], []
+    for name in arguments.op:
+        try:
+            told.append(explain(name))
+        except ValueError as error:
+            refused.append(str(error))
+    if told:
+        print("\n\n\n".join(told))
+    if refused:
+        raise Refusal("; ".join(refused))
     return 0

@@ -52,9 +52,9 @@ def explain(subject: str | Op | Tensor, of: Tensor | None = None) -> Text:
 def find(name: str) -> Op:
     """The op called `name`. Raises ValueError with the nearest names."""
     if name not in OPS:
-        near = difflib.get_close_matches(name, OPS, 4, 0.5)
-        hint = f"did you mean {', '.join(near)}?" if near else f"ops are {', '.join(sorted(OPS))}"
-        raise ValueError(f"there is no op {name!r}, and no function of that name that is made of ops: {hint}")
+        near = difflib.get_close_matches(name, OPS, 4)
+        hint = f": did you mean {', '.join(near)}?" if near else "; `minigrad explain` lists the ops that are here"
+        raise ValueError(f"there is no op {name!r}, and no function of that name that is made of ops{hint}")
     return OPS[name]
 
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from minigrad.files import write_atomically
 from minigrad.later import load
+from minigrad.viz.format import Drawing
 
 if TYPE_CHECKING:
     from minigrad.graph import Graph
@@ -43,7 +44,7 @@ def dot(graph: Graph, **options: Any) -> str:
 
 
 def svg(graph: Graph, **options: Any) -> str:
-    return _text(writer(".svg")(graph, _options(options)))
+    return Drawing(_text(writer(".svg")(graph, _options(options))))
 
 
 def png(graph: Graph, **options: Any) -> bytes:

@@ -71,7 +71,7 @@ class Scope:
     run      ids of the siblings (itself included, in order) that repeat the same structure, or ()
     call     (2, 3) for the second of three calls of one module in its parent, or ()
     known    a module of the library (`Graph.library`) that holds no other
-    leaving  "f32[2, 3]" of each value that is read outside of it
+    leaving  "f32[2, 3]" of each value that is read outside of it on its side
     ops, flops, bytes, parameters: totals of everything inside (bytes of outputs; numbers in parameters)
     """
 
@@ -470,8 +470,10 @@ def _leaving(view: View) -> None:
     left: dict[str, dict[tuple[str, int], str]] = {}
     for wire in view.wires:
         around, card = view.ancestors(wire.target), view.cards[wire.source]
+        if card.kind != "op" or view.cards[wire.target].side != card.side:
+            continue
         for scope in view.ancestors(wire.source):
-            if scope not in around and card.kind == "op":
+            if scope not in around:
                 left.setdefault(scope, {})[wire.source, wire.index] = card.outputs[wire.index]
     for id, outputs in left.items():
         view.scopes[id].leaving = tuple(outputs.values())

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
+import tarfile
+import tomllib
 import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 
@@ -168,6 +171,40 @@ def installed(tmp_path_factory):
     target = base / "site-packages"
     subprocess.run([*pip, "install", "--no-deps", "--target", str(target), str(wheel)], check=True, timeout=300)
     return target
+
+
+@pytest.mark.deep
+def test_the_sdist_holds_every_file_of_the_packages(tmp_path):
+    pytest.importorskip("setuptools", minversion="77")
+    sources = tmp_path / "sources"
+    shutil.copytree(ROOT, sources, ignore=shutil.ignore_patterns(".*", "*.egg-info", "build", "__pycache__", "docs"))
+    made = "import sys; from setuptools import build_meta; build_meta.build_sdist(sys.argv[1])"
+    subprocess.run(
+        [sys.executable, "-c", made, str(tmp_path)], cwd=sources, check=True, timeout=300, capture_output=True
+    )
+    with tarfile.open(next(tmp_path.glob("*.tar.gz"))) as archive:
+        inside = {name.partition("/")[2] for name in archive.getnames()}
+    packages = ("minigrad", "transformer", "conformance")
+    files = {
+        str(path.relative_to(sources)) for name in packages for path in (sources / name).rglob("*") if path.is_file()
+    }
+    assert files <= inside
+
+
+def test_ci_installs_sdist_and_wheel_and_the_oldest_packages_that_are_promised():
+    """What pyproject.toml promises at least is what CI installs far from the sources."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    promised = [
+        *project["dependencies"],
+        *project["optional-dependencies"]["engine"],
+        *project["optional-dependencies"]["torch"],
+    ]
+    runs = (ROOT / ".ci" / "run").read_text("utf-8")
+    for name, version in (re.match(r"([\w-]+)>=([\d.]+)", line).groups() for line in promised):
+        if name != "graphviz":  # it only writes the language of the program
+            assert re.search(rf"{name}=={re.escape(version)}\b", runs), f"CI does not install {name} {version}"
+    assert runs.count("in_empty_folder 3") == 3
+    assert {'"$wheel', '"$sdist'} <= set(re.findall(r'in_empty_folder \S+ ("\$\w+)', runs))
 
 
 @pytest.mark.deep

@@ -95,8 +95,11 @@ def test_command(capsys):
     assert "dL/da = g * b" in out
     assert main(["explain"]) == 0
     assert "softmax " in capsys.readouterr().out
-    assert main(["explain", "nothing_like_it"]) == 2
-    assert "there is no op" in capsys.readouterr().err
+    assert main(["explain", "mean", "conv2d"]) == 2
+    told = capsys.readouterr()
+    assert "made of\n  sum, div" in told.out
+    assert "there is no op 'conv2d', and no function of that name" in told.err
+    assert "did you mean" not in told.err
 
 
 # --- tensors ------------------------------------------------------------------------------------------

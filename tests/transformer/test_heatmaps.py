@@ -50,6 +50,13 @@ def test_the_forward_comes_back_after_an_error():
     assert "forward" not in attention.__dict__
 
 
+def test_a_notebook_shows_the_picture():
+    weights = np.ones((1, 1, 1))
+    for drawn in (svg(weights, ["a"]), sheet([Layer("attention", weights, ["a"], ["a"])])):
+        assert drawn._repr_html_() == drawn
+        assert drawn.startswith("<svg")
+
+
 def test_text_is_darker_where_the_weight_is_larger():
     weights = np.array([[1.0, 0.0, 0.0], [0.5, 0.5, 0.0], [0.1, 0.25, 0.65]])
     lines = text(weights, ["a", "b", "c"]).splitlines()

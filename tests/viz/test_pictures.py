@@ -228,6 +228,9 @@ def test_a_closed_module_shows_the_shape_of_what_leaves_it(graphs):
     lines = [box.lines[0] for box in of(graphs["llama"]).boxes.values() if box.kind == "module"]
     assert lines
     assert all(re.fullmatch(r"[a-z]+\d+\[[\d, ]*\](, .*)?", line) for line in lines), lines
+    step = of(graphs["gpt-train-step"]).boxes.values()
+    norm = next(box for box in step if box.title == "norm: LayerNorm")
+    assert norm.lines[0].count("f32") == 1, "what only the backward pass reads does not count"
 
 
 def test_names_are_those_of_the_program(graphs):
@@ -520,7 +523,7 @@ def test_no_rasteriser_is_one_clear_sentence(monkeypatch):
 
 @needs_graphviz
 def test_a_notebook_shows_the_picture(graphs):
-    assert graphs["softmax"]._repr_svg_() == graphs["softmax"].svg()
+    assert graphs["softmax"]._repr_svg_() == graphs["softmax"].svg() == graphs["softmax"].svg()._repr_html_()
 
 
 @needs_graphviz
