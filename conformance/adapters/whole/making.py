@@ -403,10 +403,14 @@ def _module(name: str, made: Any) -> nn.Module:
 
 def _unhashable(module: nn.Module) -> type | None:
     """The class of a part that a set cannot hold, as torch must to walk the parts."""
-    if type(module).__hash__ is None:
-        return type(module)
-    parts = (part for part in module._modules.values() if part is not None)
-    return next((cls for part in parts if (cls := _unhashable(part)) is not None), None)
+    waiting, seen = [module], set[int]()  # a part may hold itself
+    while waiting:
+        part = waiting.pop()
+        if type(part).__hash__ is None:
+            return type(part)
+        seen.add(id(part))
+        waiting += [inner for inner in part._modules.values() if inner is not None and id(inner) not in seen]
+    return None
 
 
 # --- sentences ------------------------------------------------------------------------------------
