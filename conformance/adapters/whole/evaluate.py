@@ -347,11 +347,9 @@ class Names(Expressions):
         if isinstance(held_here, (type, FunctionType)):
             return held_here
         if isinstance(module, Source):
-            writes = _writes_a_module(module, binding.name)  # a part that a call of the model is given
-            imported = self.around.imported(module, binding.module) if writes else None
-            if hasattr(imported, binding.name):
-                return getattr(imported, binding.name)
-            return self._member(module, binding.name)
+            is_part = _writes_a_module(module, binding.name)  # of a model that a call builds
+            imported = self.around.imported(module, binding.module) if is_part else None
+            return getattr(imported, binding.name, None) or self._member(module, binding.name)
         raise Unknown(binding.name or binding.module)
 
     def _module(self, name: str, source: Source) -> ModuleType | Source | None:
