@@ -29,6 +29,9 @@ Inputs = Mapping[str, Any]
 _OF_TORCH = r"(?:src|tgt|memory)_(?:key_padding_)?mask|key_padding_mask"
 """The keywords of torch's layers that say what a mask is."""
 
+_OF_TORCHS_ATTENTION = "attn_mask"
+"""What torch.nn.MultiheadAttention calls the mask that is True where it hides; other attention means the opposite."""
+
 
 @dataclass(frozen=True)
 class Mask:
@@ -83,7 +86,7 @@ def by_convention(
     if causal is None:
         causal = not padding_only and (keys == "tgt" or (side == "target" and not two))
     encodings = list(ENCODINGS)
-    if names.HIDES_BY_NAME.search(lower):
+    if names.HIDES_BY_NAME.search(lower) or said == _OF_TORCHS_ATTENTION:
         encodings = ["bool, True = hidden"]
     elif names.KEEPS_BY_NAME.search(lower):
         encodings = [name for name in ENCODINGS if "hidden" not in name]
@@ -214,8 +217,15 @@ def _caller(function: Callable[..., Any], meanings: Sequence[str], side: str) ->
 def _handed_over(module: nn.Module, parameters: Sequence[str]) -> dict[str, str]:
     """What torch's layers call the masks that forward hands them by name (``tgt_mask=foresee``)."""
     text = text_of(type(module).forward)
-    found = {one: re.search(rf"\b({_OF_TORCH})\s*=\s*{re.escape(one)}\s*[,)]", text) for one in parameters}
-    return {one: match[1] for one, match in found.items() if match}
+    holders = [name for name, part in module.named_children() if isinstance(part, nn.MultiheadAttention)]
+    handed = {}
+    for one in parameters:
+        given = rf"=\s*{re.escape(one)}\s*[,)]"
+        if match := re.search(rf"\b({_OF_TORCH})\s*{given}", text):
+            handed[one] = match[1]
+        elif any(re.search(rf"\bself\.{name}\([^()]*\battn_mask\s*{given}", text) for name in holders):
+            handed[one] = _OF_TORCHS_ATTENTION
+    return handed
 
 
 # --- masks that are not read ----------------------------------------------------------------------

@@ -15,6 +15,7 @@ from torch import nn  # noqa: E402
 from wholes import pointed  # noqa: E402
 
 from conformance.adapters.inference.facts import Unresolved  # noqa: E402
+from conformance.adapters.whole.masking import choices  # noqa: E402
 from conformance.check import CHECKS  # noqa: E402
 from conformance.protocol import NotProvided  # noqa: E402
 from conformance.runner import run_check  # noqa: E402
@@ -284,3 +285,31 @@ def test_only_what_no_memory_reaches_is_blamed():
 
 def test_as_many_layers_as_samples_are_no_samples():
     assert not pointed(Stack).build("module", {}).calling.batch_first
+
+
+# --- the mask of torch's attention
+
+
+class BlockOfTorch(nn.Module):
+    def __init__(self, dim=WIDTH, heads=2):
+        super().__init__()
+        self.attn = nn.MultiheadAttention(dim, heads, batch_first=True)
+
+    def forward(self, x, attn_mask):
+        return x + self.attn(x, x, x, attn_mask=attn_mask, need_weights=False)[0]
+
+
+class BlockOfAnother(BlockOfTorch):
+    """Its attention is the function, to which True shows."""
+
+    def forward(self, x, attn_mask):
+        return x + nn.functional.scaled_dot_product_attention(x, x, x, attn_mask=attn_mask)
+
+
+@pytest.mark.parametrize(
+    ("cls", "encoding"),
+    [(BlockOfTorch, "bool, True = hidden"), (BlockOfAnother, "bool, True = may attend")],
+)
+def test_a_mask_that_is_handed_to_torchs_attention_is_true_where_it_hides(cls, encoding):
+    [mask] = next(choices(cls(), ["attn_mask"], ["x"]))
+    assert mask.encoding == encoding
