@@ -10,7 +10,7 @@ import ast
 import inspect
 import re
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from torch import nn
 
@@ -30,11 +30,18 @@ def told_masks(module: nn.Module, parameters: Sequence[str]) -> dict[str, bool]:
     home = sys.modules.get(type(module).__module__)
     if home is None or home.__name__.partition(".")[0] == "torch" or not parameters:
         return {}
-    files = _Files(surroundings(home).sources)
+    around, cls, stem = (
+        surroundings(home),
+        re.escape(type(module).__name__),
+        re.escape(home.__name__.rpartition(".")[2]),
+    )
+    knows = re.compile(rf"\b{cls}\b|^\s*(from|import)\s[^\n]*\b{stem}\b", re.MULTILINE)
+    files = _Files(around.sources)
     order = list(inspect.signature(module.forward).parameters)
-    called = re.compile(rf"_?(\w+_)?({_MODEL}|{re.escape(type(module).__name__)})", re.IGNORECASE)
+    called = re.compile(rf"_?(\w+_)?({_MODEL}|{cls})", re.IGNORECASE)
     found: dict[str, set[bool | None]] = {}
-    for call, scope in files.calls():
+    calls = (pair for one in around.sources if one is around.own or knows.search(one.text) for pair in one.calls)
+    for call, scope in calls:
         if not called.fullmatch(_last(call.func)) or len(call.args) > len(order):
             continue
         given = dict(zip(order, call.args, strict=False)) | {word.arg: word.value for word in call.keywords if word.arg}
@@ -48,9 +55,6 @@ class _Files:
 
     def __init__(self, sources: Sequence[Source]) -> None:
         self.sources = sources
-
-    def calls(self) -> Iterator[tuple[ast.Call, Scope]]:
-        return (pair for source in self.sources for pair in source.calls)
 
     def marks(self, node: ast.expr, scope: Scope, depth: int = 0) -> bool | None:
         """Whether what an expression gives marks real tokens (True) or padding (False); None where nothing tells."""

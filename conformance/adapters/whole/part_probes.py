@@ -16,7 +16,7 @@ _POSITIONS = re.compile(
     r"pos(?!ition_?wise|_?wise|_?ff|itive|t|e)|(?<![a-z])pe(?![a-z])|rope|rotary|freqs|inv_freq|(?<![a-z])(cos|sin)|alibi|slopes|relative"
 )
 
-_MODEL = r"[\w.]*(model|net|former)"
+_MODEL = r"(model|net|former)"
 """What other files call a model."""
 
 
@@ -54,7 +54,7 @@ class PartProbes(RunningModel):
         module = sys.modules.get(type(self.module).__module__)
         if not path or "." in path or module is None:
             return False
-        handed = re.compile(rf"[(,=]\s*{_MODEL}\.{path}\s*[,)]")
+        handed = re.compile(rf"[(,=]\s*[\w.]*{_MODEL}\.{path}\s*[,)]")
         return any(handed.search(source.text) for source in surroundings(module).sources)
 
     def is_of_a_choice(self, path: str) -> bool:

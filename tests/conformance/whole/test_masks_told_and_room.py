@@ -148,6 +148,8 @@ DATA = """
             return (ids != pad).long()
 """
 TRAIN = """
+    from model import Classifier
+
     def train(model, loader):
         for batch in loader:
             mask = batch["mask"].to("cpu")
