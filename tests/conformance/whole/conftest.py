@@ -19,7 +19,6 @@ def made(tmp_path: Path) -> Iterator[Callable[..., Any]]:
     from made_subjects import HEAD
 
     from conformance.adapters import _find, _load, parse
-    from conformance.adapters.absent_gpu import end_standing_in
     from conformance.adapters.whole.making import made_of
 
     modules, path = dict(sys.modules), list(sys.path)
@@ -32,7 +31,6 @@ def made(tmp_path: Path) -> Iterator[Callable[..., Any]]:
         return made_of(_find(_load(spec, ()), spec), spec)
 
     yield make
-    end_standing_in()
     for added in sys.modules.keys() - modules.keys():
         if str(getattr(sys.modules[added], "__file__", "")).startswith(str(tmp_path)):
             del sys.modules[added]
