@@ -51,7 +51,7 @@ LIGHTNING = """
     class_path: model.Net
     init_args:
       tower:
-        class_path: parts.Tower
+        class_path: towers_of_a_test.Tower
         init_args:
           breadth: 12
           rungs: 7
@@ -62,7 +62,7 @@ HYDRA = """
     model:
       _target_: model.Net
       tower:
-        _target_: parts.Tower
+        _target_: towers_of_a_test.Tower
         breadth: 12
         rungs: 7
       optimizer:
@@ -72,7 +72,7 @@ HYDRA = """
 
 @pytest.mark.parametrize("file", [LIGHTNING, HYDRA])
 def test_a_file_that_names_classes_says_how_they_are_made(made, file):
-    found = made("Net", OF_PARTS, {"parts.py": PARTS, "net.yaml": file})
+    found = made("Net", OF_PARTS, {"towers_of_a_test.py": PARTS, "net.yaml": file})
     net = found.fresh()
     assert (net.fc.weight.shape, net.tower.fc.weight.shape) == ((3, 7), (7, 12))
     assert "the settings in net.yaml" in evidence(found)
