@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Iterator
+from types import ModuleType
 from typing import Any
 
 from conformance.adapters.whole.configs import may_construct
@@ -42,9 +43,13 @@ def _described(section: dict[str, Any]) -> tuple[str, dict[str, Any]]:
 
 def _class_at(path: str, around: Surroundings) -> type:
     """The class of the user's files or of torch at a dotted path. Raises Unknown."""
-    module, _, name = path.rpartition(".")
-    if module.startswith("torch.nn") or around.module_file(module, around.own) is not None:
-        found = getattr(importlib.import_module(module), name, None)
-        if isinstance(found, type) and may_construct(found):
-            return found
+    place, _, name = path.rpartition(".")
+    if place.startswith("torch.nn"):
+        module: ModuleType | None = importlib.import_module(place)
+    else:
+        file = around.module_file(place, around.own)
+        module = around.imported(file, place) if file is not None else None  # not another module of that name
+    found = getattr(module, name, None)
+    if isinstance(found, type) and may_construct(found):
+        return found
     raise Unknown(path)

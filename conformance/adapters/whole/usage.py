@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import ast
 import importlib
+import importlib.util
 import itertools
 import json
 import os
 import re
 import sys
+import zlib
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
@@ -137,7 +139,7 @@ class Surroundings:
             module = importlib.import_module(name)
             if Path(module.__file__ or "").resolve() == source.path:
                 return module
-        return None
+        return _loaded_alone(source.path)
 
     def is_users(self, value: Any) -> bool:
         """Whether a class or function is the user's own, not an installed library's."""
@@ -217,6 +219,23 @@ def _imported(paths: Iterable[Path]) -> dict[Path, ModuleType]:
         return {}
     files = [(str(getattr(module, "__file__", None) or ""), module) for module in list(sys.modules.values())]
     return {Path(file).resolve(): module for file, module in files if os.path.basename(file) in names}
+
+
+def _loaded_alone(path: Path) -> ModuleType | None:
+    """The module of a file whose name another module has. None where it cannot be imported outside of its package."""
+    name = f"subject_{path.stem}_{zlib.crc32(str(path).encode()):08x}"  # its own: two files may be called utils.py
+    if name in sys.modules:
+        return sys.modules[name]
+    spec = importlib.util.spec_from_file_location(name, path)
+    if spec is None or spec.loader is None:
+        return None
+    module = sys.modules[name] = importlib.util.module_from_spec(spec)
+    try:
+        spec.loader.exec_module(module)
+    except Exception:
+        del sys.modules[name]
+        return None
+    return module
 
 
 def _sum_of_numbers(value: ast.expr) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 from textwrap import dedent
+from types import ModuleType
 
 import pytest
 
@@ -542,3 +543,20 @@ def test_parts_of_a_call_are_taken_from_files_that_only_define(made, first, is_t
     net = made("Net", text, files).fresh()
     assert (type(net.encoder).__name__ == "Block") is is_taken
     assert not capsys.readouterr().out
+
+
+def test_a_part_is_taken_from_its_file_though_another_module_has_its_name(made, monkeypatch):
+    """A process may have imported another package called layers: the one beside the model is meant."""
+    monkeypatch.setitem(sys.modules, "layers", ModuleType("layers"))
+    text = """
+        class Net(nn.Module):
+            def __init__(self, encoder):
+                super().__init__()
+                self.encoder = encoder
+
+            def forward(self, x):
+                return self.encoder(x)
+    """
+    call = "from layers.block import Block\nfrom model import Net\n\nNet(Block(6))\n"
+    files = {"layers/block.py": BLOCKS.format(first="import math"), "make_model.py": call, "setup.py": ""}
+    assert type(made("Net", text, files).fresh().encoder).__name__ == "Block"

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import sys
+from types import ModuleType
+
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -76,3 +79,10 @@ def test_a_file_that_names_classes_says_how_they_are_made(made, file):
     net = found.fresh()
     assert (net.fc.weight.shape, net.tower.fc.weight.shape) == ((3, 7), (7, 12))
     assert "the settings in net.yaml" in evidence(found)
+
+
+def test_a_file_that_names_a_class_means_the_one_beside_the_model(made, monkeypatch):
+    """A process may have imported another module of that name."""
+    monkeypatch.setitem(sys.modules, "towers_of_a_test", ModuleType("towers_of_a_test"))
+    found = made("Net", OF_PARTS, {"towers_of_a_test.py": PARTS, "net.yaml": HYDRA})
+    assert type(found.fresh().tower).__name__ == "Tower"
