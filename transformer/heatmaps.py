@@ -24,8 +24,9 @@ from typing import Any
 import numpy as np
 
 from minigrad import nn
-from minigrad.viz.format import Drawing, clean
+from minigrad.viz.format import clean
 from minigrad.viz.metrics import width
+from minigrad.viz.notebook import Drawing
 from transformer.attention import MultiHeadAttention
 
 BLOCKS = " ░▒▓█"

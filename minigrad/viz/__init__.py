@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from minigrad.files import write_atomically
 from minigrad.later import load
-from minigrad.viz.format import Drawing
+from minigrad.viz.notebook import Drawing
 
 if TYPE_CHECKING:
     from minigrad.graph import Graph

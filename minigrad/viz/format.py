@@ -16,13 +16,6 @@ SHORT = {
 LONG = {short: name for name, short in SHORT.items()}
 
 
-class Drawing(str):
-    """SVG that a notebook shows as a picture, and everybody else has as text."""
-
-    def _repr_html_(self) -> str:
-        return str(self)
-
-
 def meta(shape: tuple[int, ...], dtype: Any) -> str:
     """f32[2, 3]"""
     name = str(dtype) if not isinstance(dtype, np.dtype) else dtypes.name(dtype)

@@ -2,6 +2,8 @@
 
 The models are small, and threads that wait for each other between small operations take many times as long when the
 tests run in parallel. Processes that the suite starts for an implementation are held to one thread, too.
+
+Where a test's model names a GPU that is not there, the processor stands in for it until the test is over.
 """
 
 import importlib.util

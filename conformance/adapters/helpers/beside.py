@@ -31,6 +31,13 @@ _ACTS = (
     "torch.load",
     "input(",
     "argparse",
+    "mkdir(",
+    "makedirs(",
+    "rmtree(",
+    "unlink(",
+    "os.remove(",
+    "write_text(",
+    "SummaryWriter(",
 )
 """What a function that does more than compute says; it is not called."""
 

@@ -30,11 +30,8 @@ def told_masks(module: nn.Module, parameters: Sequence[str]) -> dict[str, bool]:
     home = sys.modules.get(type(module).__module__)
     if home is None or home.__name__.partition(".")[0] == "torch" or not parameters:
         return {}
-    around, cls, stem = (
-        surroundings(home),
-        re.escape(type(module).__name__),
-        re.escape(home.__name__.rpartition(".")[2]),
-    )
+    around = surroundings(home)
+    cls, stem = re.escape(type(module).__name__), re.escape(home.__name__.rpartition(".")[2])
     knows = re.compile(rf"\b{cls}\b|^\s*(from|import)\s[^\n]*\b{stem}\b", re.MULTILINE)
     files = _Files(around.sources)
     order = list(inspect.signature(module.forward).parameters)

@@ -254,10 +254,9 @@ class _Finder:
         )
         if found.main.meaning != "x" or None not in found.main.shape or not shortens:
             return found
-        with suppress(Exception):
-            return self.run(calling, self.many_frames(FRAMES)) or found
-        with suppress(Exception):  # its spectrum of one stretch takes more numbers than that
-            return self.run(calling, self.many_frames(_MANY_TIMES * (found.main.length or 0))) or found
+        for least in (FRAMES, _MANY_TIMES * (found.main.length or 0)):  # a spectrum takes many numbers at once
+            with suppress(Exception):
+                return self.run(calling, self.many_frames(least)) or found if least else found
         return found
 
     def many_frames(self, least: int) -> int:

@@ -134,7 +134,6 @@ class Trial:
         Where there are two sides, `of_one_side` sees to it."""
         if calling.two_sided or not calling.main.vocab or calling.layout not in ONE_ANSWER:
             return calling
-
         before = self.answers(calling, data)
         alike = [at for at, one in enumerate(before) if one.shape == before[calling.answer_at].shape]
         if len(alike) < 2:
