@@ -18,7 +18,10 @@ class Import(NamedTuple):
 
 
 def imports(tree: ast.AST, late: bool = False, typed: bool = False) -> Iterator[Import]:
+    """Those of a tree. Only statements are looked through: there are few of them beside the expressions."""
     for node in ast.iter_child_nodes(tree):
+        if isinstance(node, ast.expr):
+            continue
         if isinstance(node, ast.Import):
             yield from (Import(alias.name, late, typed) for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -28,7 +31,7 @@ def imports(tree: ast.AST, late: bool = False, typed: bool = False) -> Iterator[
             yield from imports(ast.Module(node.body, []), late, True)
             yield from imports(ast.Module(node.orelse, []), late, typed)
         else:
-            is_function = isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
+            is_function = isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
             yield from imports(node, late or is_function, typed)
 
 
@@ -46,9 +49,14 @@ class Package:
             found[".".join(parts[:-1] if parts[-1] == "__init__" else parts) or self.name] = path
         return found
 
+    def trees(self) -> Iterator[tuple[str, ast.Module]]:
+        """One after the other: all of them together are millions of objects for the collector of garbage."""
+        for module, path in self.files.items():
+            yield module, ast.parse(path.read_text(encoding="utf-8"))
+
     @cached_property
-    def trees(self) -> dict[str, ast.Module]:
-        return {module: ast.parse(path.read_text(encoding="utf-8")) for module, path in self.files.items()}
+    def imports(self) -> dict[str, list[Import]]:
+        return {module: list(imports(tree)) for module, tree in self.trees()}
 
     def module_of(self, name: str) -> str | None:
         """The module of ours that an import of `name` runs: itself, or the one that defines it."""
@@ -64,9 +72,9 @@ class Package:
         """Module -> those that it imports, with the packages that they lie in and it does not. typed: count imports,
         too, that only a type checker sees."""
         found: dict[str, set[str]] = {}
-        for module, tree in self.trees.items():
+        for module, imported in self.imports.items():
             found[module] = set()
-            for one in imports(tree):
+            for one in imported:
                 target = self.module_of(one.name)
                 if target is not None and (typed or not one.typed):
                     packages = {target[: dot.start()] for dot in re.finditer(r"\.", target)}
@@ -90,8 +98,8 @@ def unexplained(package: Package, reasons: Mapping[str, tuple[str, str]], withou
     """Imports inside functions that `reasons` (pattern of modules -> (patterns of what they import, why)) does not
     have, and what stands there and is not needed. without: a pattern of modules that are not looked at."""
     used, found = set(), []
-    for module, tree in package.trees.items():
-        for one in imports(tree):
+    for module, imported in package.imports.items():
+        for one in imported:
             if not one.late or fnmatchcase(module, without):
                 continue
             pattern = reason_for(module, reasons)

@@ -124,7 +124,7 @@ def test_names_that_are_loaded_at_their_first_use_have_a_reason() -> None:
 
 def test_every_name_that_is_loaded_so_exists() -> None:
     """As text: nothing is imported for it."""
-    for module, tree in PACKAGE.trees.items():
+    for module, tree in PACKAGE.trees():
         for node in ast.walk(tree):
             if isinstance(node, ast.Constant) and isinstance(node.value, str):
                 match = re.fullmatch(r"minigrad\.([\w.]+):(\w+)", node.value)

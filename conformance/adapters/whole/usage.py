@@ -31,6 +31,8 @@ _MOST_READ = 40
 """So many files, the nearest, are read for the values of settings."""
 _MOST_SETTINGS = 40
 """So many config files are read, those in upper folders first."""
+_LOOKED_UP = r"\b{name}\b(?:\.\w+\(\))*\s*(?:[=!]=|\]|\b(?:in|not|is)\b)|\.get\(\s*[\w.]*\b{name}\b"
+"""How a comparison of a name, and its look-up in a table, begin: only files with such a line are parsed for them."""
 _PASSED_OVER = re.compile(r"^(\.|__pycache__$|node_modules$|build$|dist$|venv$|env$|site-packages$)|\.egg-info$")
 _FENCE = re.compile(
     r"^[ \t]*```[ \t]*(?:python|py|python3|pycon)?[ \t]*\n(.*?)^[ \t]*```", re.DOTALL | re.MULTILINE | re.I
@@ -152,25 +154,25 @@ class Surroundings:
     def compared_with(self, name: str) -> str | None:
         """A text that the files compare something of this name with (``mode == "sum"``), or look up in a table of
         theirs (``{"relu": nn.ReLU()}[act]``): an activation that bends, else the first. None without one."""
-        texts = self._compared.get(name, [])
+        written = re.compile(_LOOKED_UP.format(name=re.escape(name)))
+        sources = (source for source in self.sources if name in source.text and written.search(source.text))
+        found = (texts or self._keys_of(table) for one in sources for of, texts, table in one.compared if of == name)
+        texts = next(filter(None, found), [])
         bent = [text for text in texts if re.fullmatch(r"relu|gelu|silu|swish", text, re.I)]
         return next(iter(bent or texts), None)
 
-    @cached_property
-    def _compared(self) -> dict[str, list[str]]:
-        tables: dict[str, list[str]] = {}
-        for source in reversed(self.sources):
-            tables |= source.tables
-        found: dict[str, list[str]] = {}
-        for name, texts, table in (pair for source in self.sources for pair in source.compared):
-            found[name] = found.get(name) or texts or self.own.tables.get(table) or tables.get(table, [])
-        return found
+    def _keys_of(self, table: str) -> list[str]:
+        """The keys of a table of this name, of the nearest file that has one."""
+        written = re.compile(rf"\b{re.escape(table)}\s*=[\s\w=]*{{")
+        sources = (one for one in self.sources if table and table in one.text and written.search(one.text))
+        return next((one.tables[table] for one in sources if table in one.tables), [])
 
     def written_value(self, name: str) -> Any:
         """A constant that the files give to this name anywhere: a setting of a dict or of a call, a default, a field of
         a class, an option of the command line, a line of a config file. The file's own come first; None where they give
         none."""
-        written = (source.written for source in self.sources[:_MOST_READ])
+        named = re.compile(rf"\b{re.escape(name).replace('_', '[-_]')}\b")  # an option of a command line has dashes
+        written = (source.written for source in self.sources[:_MOST_READ] if named.search(source.text))
         settings = (section for _, section in self.settings)
         found = (one[name] for one in itertools.chain(written, settings) if name in one)
         return next((value for value in found if value is not None and not isinstance(value, dict)), None)
