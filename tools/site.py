@@ -171,7 +171,7 @@ def ops_page() -> str:
 
     lines = ["# Ops", "", f"The {len(OPS)} ops of minigrad, each as `minigrad explain NAME` tells it.", ""]
     for name in sorted(OPS):
-        lines += [f"## {name}", "", "```text", str(explain(name)), "```", ""]
+        lines += [f"## {name}", "", "```text", str(explain(name, notation=True)), "```", ""]
     return "\n".join(lines)
 
 

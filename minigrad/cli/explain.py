@@ -7,6 +7,7 @@ import argparse
 from minigrad.cli import Refusal
 from minigrad.ops.registry import OPS
 from minigrad.study.explain import explain
+from minigrad.study.typeset import can_show, typeset
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -15,8 +16,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     if not arguments.op:
+        write = typeset if can_show() else str
         for op in OPS.values():
-            print(f"{op.name:22}{op.formula}")
+            print(f"{op.name:22}{write(op.formula)}")
         return 0
     told, refused = [], []
     for name in arguments.op:

@@ -6,7 +6,7 @@ import difflib
 import inspect
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,6 +23,7 @@ from minigrad.study.composed import composed
 from minigrad.study.derivations import derivation_of, symbols
 from minigrad.study.history import history
 from minigrad.study.notation import DEFINED, WORDS
+from minigrad.study.typeset import can_show, typeset
 from minigrad.tensor import Tensor
 from minigrad.viz.format import meta, quantity, short
 
@@ -34,11 +35,12 @@ class Text(str):
         return str(self)
 
 
-def explain(subject: str | Op | Tensor, of: Tensor | None = None) -> Text:
+def explain(subject: str | Op | Tensor, of: Tensor | None = None, notation: bool | None = None) -> Text:
     """An op or a function (by name) or a tensor in words. For a tensor, `of` is the loss whose gradient is taken apart.
 
-    A function that is no op, such as `mean`, is told by the ops that it is made of. Raises ValueError for a name that
-    is neither, with the nearest names.
+    A function that is no op, such as `mean`, is told by the ops that it is made of. notation: True for formulas as
+    books print them (``∂L/∂x``), False for ASCII (``dL/dx``); without it, what standard output can show. Raises
+    ValueError for a name that is neither, with the nearest names.
     """
     if isinstance(subject, Tensor):
         return Text(history(subject, of))
@@ -46,7 +48,8 @@ def explain(subject: str | Op | Tensor, of: Tensor | None = None) -> Text:
         raise TypeError("explain(op) takes no loss: `of` belongs to explain(tensor, of=loss)")
     if isinstance(subject, str) and subject not in OPS and (lines := composed(subject)):
         return Text("\n".join(lines))
-    return Text("\n".join(_lines(subject if isinstance(subject, Op) else find(subject))))
+    op = subject if isinstance(subject, Op) else find(subject)
+    return Text("\n".join(_lines(op, typeset if (can_show() if notation is None else notation) else str)))
 
 
 def find(name: str) -> Op:
@@ -196,24 +199,25 @@ def _numeric(
 # --- the text -----------------------------------------------------------------------------------------
 
 
-def _lines(op: Op) -> list[str]:
+def _lines(op: Op, write: Callable[[str], str]) -> list[str]:
+    """write: how a line with a formula is written."""
     out, arriving = symbols(op)
     derivation = derivation_of(op)
     arguments = [*op.inputs, *([f"*{op.rest}"] if op.rest else []), *[f"{a}=" for a in op.attributes]]
-    lines = [f"{op.name}({', '.join(arguments)})", *_block("formula", [f"{out} = {op.formula}"])]
+    lines = [f"{op.name}({', '.join(arguments)})", *_block("formula", [write(f"{out} = {op.formula}")])]
     if op.source:
         lines += _block("source", [op.source])
-    lines += _block("derivative", _derivation(op, derivation, arriving, out))
-    lines += _block("saved for the backward pass", _saved(op))
+    lines += _block("derivative", map(write, _derivation(op, derivation, arriving, out)))
+    lines += _block("saved for the backward pass", map(write, _saved(op)))
     worked = work(op)
     lines += _block("cost", _cost(op, worked))
     lines += _block("runs as", _kernels(op))
     if worked is not None:
-        lines += _block("example", _shown(op, worked, out, arriving))
+        lines += _block("example", _shown(op, worked, out, arriving, write))
     return lines
 
 
-def _block(title: str, lines: Sequence[str]) -> list[str]:
+def _block(title: str, lines: Iterable[str]) -> list[str]:
     return ["", title, *[f"  {line}" if line else "" for line in lines]]
 
 
@@ -299,7 +303,7 @@ def _relative(path: str) -> str:
     return os.path.relpath(path, root) if path.startswith(root) else path
 
 
-def _shown(op: Op, worked: Worked, out: str, arriving: str) -> list[str]:
+def _shown(op: Op, worked: Worked, out: str, arriving: str, write: Callable[[str], str]) -> list[str]:
     names = _names(op, worked.arrays)
     given = dict(zip(names, worked.arrays, strict=True))
     given.update({name: np.asarray(short(value)) for name, value in worked.attrs.items()})
@@ -312,7 +316,7 @@ def _shown(op: Op, worked: Worked, out: str, arriving: str) -> list[str]:
         lines += _matrix(name, array)
     lines.append("")
     for name, array in worked.derived.items():
-        lines += _matrix(f"dL/d{name}", array)
+        lines += _matrix(write(f"dL/d{name}"), array)
     lines += [
         "",
         "the last line, the engine's rule and central differences agree to "

@@ -22,6 +22,7 @@ from minigrad.node import PACKAGE, Edge, Node
 from minigrad.ops.registry import OPS
 from minigrad.state import state
 from minigrad.study.derivations import derivation_of
+from minigrad.study.typeset import can_show, typeset
 from minigrad.tensor import Tensor
 from minigrad.viz.format import meta, short
 
@@ -85,7 +86,7 @@ def rules(node: Node) -> list[str]:
         lines.append("  where " + "; ".join(where))
     if attrs:
         lines.append("  with " + ", ".join(attrs))
-    return lines
+    return list(map(typeset, lines)) if can_show() else lines
 
 
 class Watch:

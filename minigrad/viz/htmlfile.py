@@ -20,6 +20,7 @@ from minigrad.node import Edge, Node
 from minigrad.ops.registry import OPS
 from minigrad.ops.rules import unbroadcast
 from minigrad.study.derivations import derivation_of
+from minigrad.study.typeset import typeset
 from minigrad.viz.format import clean, cut, quantity, short
 from minigrad.viz.picture import LINE, TITLE, Options, choose, scope_title, shapes
 from minigrad.viz.statistics import Statistics, describe, replay
@@ -140,8 +141,8 @@ def _card(card: Card, node: Node | None, values: Values) -> dict[str, Any]:
              "computes": quantity(card.flops, "FLOP") if card.flops else "", "line": clean(card.source)}  # fmt: skip
     op = OPS.get(card.title) if card.kind == "op" else None
     if op is not None:
-        about["formula"] = op.formula
-        about["derivative"] = "; ".join(_rules(op.name))
+        about["formula"] = typeset(op.formula)
+        about["derivative"] = typeset("; ".join(_rules(op.name)))
     data["about"] = {name: text for name, text in about.items() if text}
     if card.partner is not None:
         data["partner"] = card.partner

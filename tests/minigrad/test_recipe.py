@@ -71,7 +71,7 @@ with runtime.use(SimulatedDriver(0)) as device:
     assert device.host_ops == {}
 assert set(kernels.specs(OPS["cube"], "cuda")) >= {"float32", "float64", "float16", "bfloat16"}
 # explained
-text = explain("cube")
+text = explain("cube", notation=False)
 assert "y = x^3" in text and "dL/dx = g * (3 * x**2)" in text and "agree to" in text
 print("whole")
 """

@@ -67,14 +67,14 @@ def test_a_users_composite_is_explained_by_its_decomposition():
 
 def test_what_is_saved_is_what_the_engine_saves():
     assert "nothing" in _saved("add")
-    assert "the output: dL/dx reads it" in _saved("exp")
-    assert "b: dL/da reads it" in _saved("mul")
-    assert "a: dL/db reads it" in _saved("mul")
+    assert "the output: ∂L/∂x reads it" in _saved("exp")
+    assert "b: ∂L/∂a reads it" in _saved("mul")
+    assert "a: ∂L/∂b reads it" in _saved("mul")
     assert "x:" not in _saved("softmax")
 
 
 def _saved(name):
-    return explain(name).split("saved for the backward pass\n")[1].split("\n\n")[0]
+    return explain(name, notation=True).split("saved for the backward pass\n")[1].split("\n\n")[0]
 
 
 def test_kernels_are_named():
@@ -91,8 +91,8 @@ def test_an_unknown_op_gets_near_names():
 def test_command(capsys):
     assert main(["explain", "softmax", "mul"]) == 0
     out = capsys.readouterr().out
-    assert "dL/dx = y * (g - sum(g * y, dim))" in out
-    assert "dL/da = g * b" in out
+    assert "∂L/∂x = y · (g − Σ(g · y, dim))" in out
+    assert "∂L/∂a = g · b" in out
     assert main(["explain"]) == 0
     assert "softmax " in capsys.readouterr().out
     assert main(["explain", "mean", "conv2d"]) == 2

@@ -42,7 +42,7 @@ def test_contributions_add_up_and_broadcasting_is_told():
             np.testing.assert_allclose(sum(c.value for c in received), step.arrived[0])
             assert received[-1].count == len(received)
     tanh = next(step for step in steps if step.node.op == "tanh")
-    assert "dL/dx = g * (1 - y**2)" in str(tanh)
+    assert "∂L/∂x = g · (1 − y²)" in str(tanh)
     assert any("3 contributions" in str(step) for step in steps)
     x = mg.ones(2, 3, requires_grad=True)
     b = mg.ones(3, requires_grad=True)
