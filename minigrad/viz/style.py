@@ -1,4 +1,6 @@
-"""Colours and type of pictures: one palette for every writer. Fills are light, so that black text reads on paper."""
+"""Colours and type of pictures: one palette for every writer. Fills are light, so that black text reads on paper.
+
+An SVG has a second, dark one (`DARK`) for viewers that ask for it."""
 
 from __future__ import annotations
 
@@ -38,6 +40,42 @@ MEANINGS = {  # kind -> what the legend says
     "update": "update",
 }
 ALARM = "#d40000"
+DARK = """\
+.ground { fill: #14171d; }
+text { fill: #e7ebf2; }
+.line { fill: #b3bccb; }
+.frame { fill: #9aa5b8; }
+.alarm { fill: #ff6b6b; }
+.scope.forward rect { fill: #191d25; stroke: #3d475b; }
+.scope.backward rect { fill: #201a19; stroke: #6b4a40; }
+.scope.optimizer rect { fill: #191e16; stroke: #4c5c3c; }
+.halo.forward { stroke: #191d25; }
+.halo.backward { stroke: #201a19; }
+.halo.optimizer { stroke: #191e16; }
+.box.forward rect { fill: #222934; stroke: #8b98b0; }
+.box.backward rect { fill: #2d2422; stroke: #d08c74; }
+.box.optimizer rect { fill: #222a1f; stroke: #8fb36d; }
+.box.module.forward rect { fill: #2b3648; }
+.box.module.backward rect { fill: #46302a; }
+.box.module.optimizer rect { fill: #303f28; }
+.box.input rect { fill: #1f3a5c; stroke: #6d9fdc; }
+.box.parameter rect { fill: #4a3d17; stroke: #d2a743; }
+.box.constant rect { fill: #333841; stroke: #8c8c8c; }
+.box.output rect { fill: #1e4029; stroke: #63b37a; }
+.box.gradient rect { fill: #57301f; stroke: #d98a6f; }
+.box.update rect { fill: #2c3d1f; stroke: #8fb36d; }
+.box.alarmed rect { stroke: #ff5c5c; }
+.box.heated text { fill: #1c2330; }
+.arrow.data path, .legend .data { stroke: #94a1ba; }
+.arrow.gradient path, .legend .gradient { stroke: #dd8468; }
+.arrow.saved path, .legend .saved { stroke: #a87d5d; }
+.arrow.update path, .legend .update { stroke: #8aa86e; }
+.arrow.tie path, .legend .tie { stroke: #9a86c0; }
+.arrow.data polygon { fill: #94a1ba; }
+.arrow.gradient polygon { fill: #dd8468; }
+.arrow.saved polygon { fill: #a87d5d; }
+.arrow.update polygon { fill: #8aa86e; }
+.arrow.tie polygon { fill: #9a86c0; }"""
 COLD, HOT = (0x4C, 0x86, 0xC6), (0xD9, 0x5B, 0x3D)
 
 

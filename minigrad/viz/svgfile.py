@@ -20,7 +20,10 @@ text {{ font-family: {style.FAMILY}; fill: #1c2330; }}
 .line {{ font-size: {style.LINE}px; fill: #4a5366; }}
 .frame {{ font-size: {style.FRAME}px; fill: #5a6579; font-weight: bold; }}
 .alarm {{ font-size: {style.LINE}px; font-weight: bold; fill: {style.ALARM}; }}
-path {{ fill: none; stroke-width: 0.9; }}"""
+path {{ fill: none; stroke-width: 0.9; }}
+@media (prefers-color-scheme: dark) {{
+{style.DARK}
+}}"""
 
 
 def svg(picture: Picture) -> str:
@@ -58,7 +61,8 @@ def _document(width: float, height: float, parts: list[str]) -> str:
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{width:.0f}" height="{height:.0f}" '
         f'viewBox="{-MARGIN:g} {-MARGIN:g} {width:.1f} {height:.1f}">'
     )
-    ground = f'<rect x="{-MARGIN:g}" y="{-MARGIN:g}" width="{width:.1f}" height="{height:.1f}" rx="6" fill="#ffffff"/>'
+    corner = f'x="{-MARGIN:g}" y="{-MARGIN:g}"'
+    ground = f'<rect class="ground" {corner} width="{width:.1f}" height="{height:.1f}" rx="6" fill="#ffffff"/>'
     return "\n".join([head, f"<style>{STYLE}</style>", ground, *parts, "</svg>"]) + "\n"
 
 
@@ -85,7 +89,7 @@ def _legend(picture: Picture, kinds: set[str], layout: Layout) -> tuple[list[str
             if kind in kinds:
                 colour, dash = style.LINES[kind]
                 dashes = ' stroke-dasharray="3 2.5"' if dash else ""
-                entries.append((f'<path d="M0,0 h22" stroke="{colour}"{dashes}/>', meaning))
+                entries.append((f'<path class="{kind}" d="M0,0 h22" stroke="{colour}"{dashes}/>', meaning))
     if any(box.heat is not None for box in picture.boxes.values()):
         for heat, meaning in ((-4, "values of 0.0001 and less"), (4, "values of 10,000 and more")):
             tint = style.tint(heat)
@@ -124,7 +128,8 @@ def _frame_title(cluster: Cluster, layout: Layout, seen: list[Point]) -> str:
     at = min(places, key=lambda left: sum(left - 4 < px < left + long + 4 for px in crossing))
     text = f'x="{at:.1f}" y="{y + 13:.1f}">{escape(cluster.title)}</text>'
     fill = style.frame(cluster.side)[1]
-    return f'<text class="frame" stroke="{fill}" stroke-width="4" aria-hidden="true" {text}<text class="frame" {text}'
+    halo = f'<text class="frame halo {cluster.side}" stroke="{fill}" stroke-width="4" aria-hidden="true" {text}'
+    return f'{halo}<text class="frame" {text}'
 
 
 def _box(box: Box, layout: Layout) -> str:
@@ -135,6 +140,8 @@ def _box(box: Box, layout: Layout) -> str:
     middle = x + w / 2
     shapes = []
     rect = f'width="{w:.1f}" height="{h:.1f}" fill="{fill}" stroke="{stroke}"'
+    if box.heat is not None:  # in dark pictures, too
+        rect += f' style="fill:{fill}"'
     rounding = h / 2 if box.kind in style.OVALS else 5.0 if box.kind == "module" else 3.0
     if box.repeats > 1:  # a stack of sheets
         for offset in (STACK, STACK / 2):
@@ -152,8 +159,9 @@ def _box(box: Box, layout: Layout) -> str:
             f'<text class="{kind}" x="{middle:.1f}" y="{baseline - style.LINE * 0.2:.1f}" text-anchor="middle">'
             f"{escape(line)}</text>"
         )
+    marks = " heated" * (box.heat is not None) + " alarmed" * box.alarm
     return (
-        f'<g id="{box.id}" class="box {box.kind} {box.side}"><title>{escape(box.tooltip)}</title>'
+        f'<g id="{box.id}" class="box {box.kind} {box.side}{marks}"><title>{escape(box.tooltip)}</title>'
         + "".join(shapes) + "".join(texts) + "</g>"
     )  # fmt: skip
 

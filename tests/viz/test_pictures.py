@@ -322,6 +322,25 @@ def test_a_legend_says_what_lines_and_tints_mean(graphs):
     assert boxes["x"] == style.tint(0)
 
 
+def test_a_dark_screen_gets_a_dark_picture(graphs):
+    """Whatever has a colour of its own has a dark one; only the tints of values stay light, with dark text on them."""
+    sides = [f".box.{mark}{side} rect" for side in style.OPS for mark in ("", "module.")]
+    kinds = [f".box.{kind} rect" for kind in style.SOURCES]
+    frames = [f"{part}.{side}" for side in style.FRAMES for part in (".scope", ".halo")]
+    lines = [f".arrow.{kind} {shape}" for kind in style.LINES for shape in ("path", "polygon")]
+    for selector in (*sides, *kinds, *frames, *lines, ".ground", ".box.heated text", ".box.alarmed rect"):
+        assert re.search(rf"^{re.escape(selector)}[ ,].*;", style.DARK, re.MULTILINE), selector
+
+
+@needs_graphviz
+def test_tints_of_values_are_the_same_in_the_dark():
+    graph = mg.trace(lambda x: x * 0.0)(mg.ones(2))
+    shown = svg(picture(View(graph, measure(graph, mg.ones(2)))))
+    assert shown.count(" heated") == shown.count('style="fill:#') == 3
+    assert "@media (prefers-color-scheme: dark)" in shown
+    assert 'class="ground"' in shown
+
+
 def test_many_results_of_one_module_are_one_box():
     class Layers(nn.Module):
         def __init__(self):
