@@ -152,7 +152,7 @@ def _steep(start, stop, turns, target):
 
 def test_a_thread_that_takes_longer_gets_less(monkeypatch):
     monkeypatch.setattr(threads, "available", lambda: 2)
-    monkeypatch.setattr(threads, "get_num_threads", lambda: 2)
+    monkeypatch.setattr(threads, "_threads", 2)
     rows = 1000
     calls = Calls()
     turns = np.where(np.arange(rows) < rows // 2, 1, 40)
@@ -168,7 +168,7 @@ def test_a_thread_that_takes_longer_gets_less(monkeypatch):
 
 def test_a_thread_that_got_nothing_gets_something_again(monkeypatch):
     monkeypatch.setattr(threads, "available", lambda: 2)
-    monkeypatch.setattr(threads, "get_num_threads", lambda: 2)
+    monkeypatch.setattr(threads, "_threads", 2)
     calls = Calls()
     for _ in range(4):
         calls.over_rows(_steep, 2, 200_000, np.full(2, 1000), np.zeros(2, np.float32))

@@ -73,15 +73,15 @@ def test_a_row_that_fails_has_its_sentence_and_a_page_keeps_the_others(tmp_path,
 
 
 @pytest.mark.parametrize(
-    ("program", "error"),
+    ("program", "seconds", "error"),
     [
-        ("import os; os.kill(os.getpid(), 9)", "the process ended with -9: nothing on standard error"),
-        ("import sys; sys.exit('no memory left')", "the process ended with 1: no memory left"),
-        ("import time; time.sleep(60)", "no answer within 3 s"),
+        ("import os; os.kill(os.getpid(), 9)", 60.0, "the process ended with -9: nothing on standard error"),
+        ("import sys; sys.exit('no memory left')", 60.0, "the process ended with 1: no memory left"),
+        ("import time; time.sleep(60)", 0.5, "no answer within 0.5 s"),
     ],
 )
-def test_a_process_that_is_ended_leaves_the_others_alone(program, error):
-    found = gpu.run_apart("softmax", 0.0, 3.0, [sys.executable, "-c", program])
+def test_a_process_that_is_ended_leaves_the_others_alone(program, seconds, error):
+    found = gpu.run_apart("softmax", 0.0, seconds, [sys.executable, "-c", program])
     assert found == gpu.Failed("softmax", 0.95, error)
 
 

@@ -70,7 +70,7 @@ def test_a_changed_file_makes_a_case_run_again(tmp_path: Path) -> None:
 
 def test_a_script_that_does_not_end_is_ended(tmp_path: Path) -> None:
     folder = written(tmp_path, {"Hangs": ("defect", "import time\nwhile True:\n    time.sleep(1)\n", 2)})
-    assert watch(Case("loop", "Hangs", "defect"), folder, seconds=3).problem == "it took more than 3 s"
+    assert watch(Case("loop", "Hangs", "defect"), folder, seconds=1).problem == "it took more than 1 s"
 
 
 def test_findings_are_those_that_the_original_has_not() -> None:
