@@ -14,10 +14,10 @@ from minigrad.cli.subject import BLANK, EXAMPLES, example, subject
 from minigrad.compiler import optimise
 from minigrad.graph import Graph
 from minigrad.viz import layout
-from minigrad.viz.difference import difference_text, write_difference
+from minigrad.viz.difference import difference_page, difference_picture, difference_text
 from minigrad.viz.passfile import write_passes
 from minigrad.viz.picture import Options
-from minigrad.viz.raster import RasterError
+from minigrad.viz.raster import RasterError, png
 from minigrad.viz.view import SIDES
 
 
@@ -35,7 +35,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="what each pass of the compiler changes: with -o FILE.html "
         "one page with a slider, else one picture after each",
     )
-    what.add_argument("--against", metavar="SPEC", help="the difference to another one, as FILE.html or FILE.txt")
+    what.add_argument("--against", metavar="SPEC", help="the difference to another one: .svg, .png, .html, .txt")
     what.add_argument("--unfold", action="append", default=[], metavar="GLOB", help="open composite ops: softmax, '*'")
     what.add_argument("--values", action="store_true", help="run it, and colour boxes by the size of their values")
     how = parser.add_argument_group("how much of it")
@@ -112,11 +112,16 @@ def _difference(
     if arguments.passes or arguments.values:
         raise Refusal("--against takes neither --passes nor --values")
     names = arguments.example or arguments.spec, arguments.against
-    if target.suffix.lower() == ".txt":
+    ending, chosen = target.suffix.lower(), Options(**options)
+    if ending == ".txt":
         return lambda path: viz.write_file(path, difference_text(first, second))
-    if target.suffix.lower() == ".html":
-        return lambda path: viz.write_file(path, write_difference(first, second, names, Options(**options)))
-    raise Refusal(f"--against writes a page or lines: give a file that ends in .html or .txt, not {target.name}")
+    if ending == ".html":
+        return lambda path: viz.write_file(path, difference_page(first, second, names, chosen))
+    if ending == ".svg":
+        return lambda path: viz.write_file(path, difference_picture(first, second, names, chosen))
+    if ending == ".png":
+        return lambda path: viz.write_file(path, png(difference_picture(first, second, names, chosen)))
+    raise Refusal(f"--against writes .svg, .png, .html or .txt, and {target.name} ends in none of these")
 
 
 def _pictures(

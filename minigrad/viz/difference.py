@@ -11,8 +11,11 @@ from typing import Any
 
 from minigrad.graph import Graph
 from minigrad.node import Node
-from minigrad.viz.picture import Options
-from minigrad.viz.stages import GONE, MADE, lines_of, page, stage
+from minigrad.viz import svgfile
+from minigrad.viz.picture import Options, picture
+from minigrad.viz.stages import lines_of, marked, page, stage
+from minigrad.viz.style import GONE, MADE
+from minigrad.viz.writers import view
 
 Part = tuple[str, list[Node], list[Node]]  # "equal" or another tag of difflib, nodes of the first, of the second
 
@@ -59,13 +62,36 @@ def _lines(first: Graph, second: Graph) -> Iterator[str]:
         yield from (f"+ {line}" for line in lines_of(second, theirs))
 
 
-def write_difference(first: Graph, second: Graph, names: tuple[str, str], options: Options) -> str:
-    """A page with both pictures: red is what the second lacks, green what it has instead. Raises LayoutError where
-    there is no graphviz."""
-    gone, new = _apart(difference(first, second))
-    told = "The other does the same ops on the same shapes, in the same order."
+def difference_page(first: Graph, second: Graph, names: tuple[str, str], options: Options) -> str:
+    """A page with a slider between both pictures: red is what the second lacks, green what it has instead. Raises
+    LayoutError where there is no graphviz."""
+    (gone, new), told = _apart(difference(first, second)), _headings(first, second, names)
     stages = [
-        stage(names[0], f"Red: what {names[1]} lacks." if gone else told, first, options, gone=gone, mark=GONE),
-        stage(names[1], f"Green: what {names[0]} lacks." if new else told, second, options, new, mark=MADE),
+        stage(names[0], told[0], first, options, gone=gone, mark=GONE),
+        stage(names[1], told[1], second, options, new, mark=MADE),
     ]
     return page(f"{names[0]} and {names[1]}", stages)
+
+
+def difference_picture(first: Graph, second: Graph, names: tuple[str, str], options: Options) -> str:
+    """Both pictures side by side, as an SVG: red is what the second lacks, green what it has instead.
+
+    Raises LayoutError where there is no graphviz."""
+    told, drawings = _headings(first, second, names), []
+    apart = zip((first, second), _apart(difference(first, second)), (GONE, MADE), strict=True)
+    for place, (graph, nodes, mark) in enumerate(apart):
+        drawn = picture(view(graph, options), options)
+        drawings.append((names[place], told[place], svgfile.svg(drawn, marked(graph, drawn, nodes, mark))))
+    return svgfile.beside(drawings)
+
+
+def _headings(first: Graph, second: Graph, names: tuple[str, str]) -> tuple[str, str]:
+    """What the marks in each picture mean."""
+    gone, new = _apart(difference(first, second))
+    if not gone and not new:
+        return ("The other does the same ops on the same shapes, in the same order.",) * 2
+    nothing = "Nothing is marked: {} has all of this."
+    return (
+        f"Red: what {names[1]} lacks." if gone else nothing.format(names[1]),
+        f"Green: what {names[0]} lacks." if new else nothing.format(names[0]),
+    )

@@ -17,11 +17,11 @@ from minigrad.graph import Graph
 from minigrad.node import Node
 from minigrad.viz import svgfile
 from minigrad.viz.format import clean
-from minigrad.viz.picture import Options, picture
+from minigrad.viz.picture import Options, Picture, picture
+from minigrad.viz.style import MADE
 from minigrad.viz.writers import view
 
 MOST_BOXES, MOST_LINES = 150, 200
-MADE, GONE = "made", "gone"  # how boxes are marked: green, red
 
 
 @dataclass(frozen=True)
@@ -71,18 +71,17 @@ def _counted(nodes: Sequence[Node]) -> str:
 
 def _picture(graph: Graph, options: Options, nodes: Sequence[Node], mark: str) -> str:
     """The graph as SVG, boxes with these nodes marked."""
-    number = {node: f"n{i}" for i, node in enumerate(graph.nodes)}
-    chosen = {number[node] for node in nodes}
     drawn = picture(view(graph, options), options)
     if len(drawn.boxes) > MOST_BOXES:
         return _listed(graph, nodes, len(drawn.boxes))
-    marked = {box.id for box in drawn.boxes.values() if chosen & {box.id, *box.cards}}
-    text = re.sub(r"<style>.*?</style>", "", svgfile.svg(drawn), flags=re.S)
-    return re.sub(
-        r'<g id="([^"]+)" class="box ',
-        lambda found: f'<g id="{found[1]}" class="box {mark + " " if found[1] in marked else ""}',
-        text,
-    )
+    return re.sub(r"<style>.*?</style>", "", svgfile.svg(drawn, marked(graph, drawn, nodes, mark)), flags=re.S)
+
+
+def marked(graph: Graph, drawn: Picture, nodes: Sequence[Node], mark: str) -> dict[str, str]:
+    """The mark for each box that shows one of these nodes, by its id."""
+    number = {node: f"n{i}" for i, node in enumerate(graph.nodes)}
+    chosen = {number[node] for node in nodes}
+    return {box.id: mark for box in drawn.boxes.values() if chosen & {box.id, *box.cards}}
 
 
 def lines_of(graph: Graph, nodes: Sequence[Node]) -> list[str]:

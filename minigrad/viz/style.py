@@ -40,6 +40,8 @@ MEANINGS = {  # kind -> what the legend says
     "update": "update",
 }
 ALARM = "#d40000"
+MADE, GONE = "made", "gone"  # marks of boxes that only one of two graphs has: green in the second, red in the first
+MARKS = {MADE: "#1a7f37", GONE: "#b4351f"}
 DARK = """\
 .ground { fill: #14171d; }
 text { fill: #e7ebf2; }
@@ -65,6 +67,8 @@ text { fill: #e7ebf2; }
 .box.gradient rect { fill: #57301f; stroke: #d98a6f; }
 .box.update rect { fill: #2c3d1f; stroke: #8fb36d; }
 .box.alarmed rect { stroke: #ff5c5c; }
+.box.made rect { stroke: #57c878; }
+.box.gone rect { stroke: #ff8a70; }
 .box.heated text { fill: #1c2330; }
 .arrow.data path, .legend .data { stroke: #94a1ba; }
 .arrow.gradient path, .legend .gradient { stroke: #dd8468; }

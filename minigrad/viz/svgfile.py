@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from bisect import bisect
+from collections.abc import Mapping, Sequence
 from html import escape
 from itertools import pairwise
 from math import inf
@@ -20,14 +22,21 @@ text {{ font-family: {style.FAMILY}; fill: #1c2330; }}
 .line {{ font-size: {style.LINE}px; fill: #4a5366; }}
 .frame {{ font-size: {style.FRAME}px; fill: #5a6579; font-weight: bold; }}
 .alarm {{ font-size: {style.LINE}px; font-weight: bold; fill: {style.ALARM}; }}
+.heading {{ font-size: {style.TITLE + 2}px; font-weight: bold; }}
+.box.made rect {{ stroke: {style.MARKS[style.MADE]}; stroke-width: 2.4; }}
+.box.gone rect {{ stroke: {style.MARKS[style.GONE]}; stroke-width: 2.4; }}
 path {{ fill: none; stroke-width: 0.9; }}
 @media (prefers-color-scheme: dark) {{
 {style.DARK}
 }}"""
 
 
-def svg(picture: Picture) -> str:
-    """The drawing. Raises LayoutError where there is no graphviz or it fails; needs none for an empty picture."""
+def svg(picture: Picture, marks: Mapping[str, str] | None = None) -> str:
+    """The drawing. marks: id of a box -> MADE or GONE (of `minigrad.viz.style`), which give it a thick line.
+
+    Raises LayoutError where there is no graphviz or it fails; needs none for an empty picture.
+    """
+    marks = marks or {}
     if not picture.boxes:
         return _document(160, 30, ['<text class="line" x="16" y="19">an empty graph</text>'])
     layout = place(dot(picture, layout=True))
@@ -41,7 +50,7 @@ def svg(picture: Picture) -> str:
             parts.append(_arrow(arrow, curve))
     seen = sorted((y, x) for _, curve in arrows if curve is not None for x, y in _along(curve))
     parts += [_frame_title(picture.clusters[id], layout, seen) for id in picture.clusters if id in layout.clusters]
-    parts += [_box(box, layout) for box in picture.boxes.values()]
+    parts += [_box(box, layout, marks.get(box.id, "")) for box in picture.boxes.values()]
     legend, tall = _legend(picture, {arrow.kind for arrow, _ in arrows}, layout)
     return _document(layout.width + 2 * MARGIN, layout.height + tall + 2 * MARGIN, parts + legend)
 
@@ -54,6 +63,24 @@ def _runs_leftwards(picture: Picture, layout: Layout) -> bool:
         centres.setdefault(box.side, []).append(x + w / 2)
     means = [sum(found) / len(found) for found in centres.values()]
     return len(means) > 1 and means[0] > means[1]
+
+
+def beside(drawings: Sequence[tuple[str, str, str]]) -> str:
+    """Drawings of `svg` side by side, each under a heading and a line of text: (heading, line, drawing)."""
+    parts, left, tall = [], 0.0, 0.0
+    for number, (heading, line, drawing) in enumerate(drawings):
+        found = re.match(r'<svg [^>]*width="(\d+)" height="(\d+)"', drawing)
+        assert found is not None
+        own = re.sub(r"<style>.*?</style>\n", "", drawing, flags=re.S).replace('<g id="', f'<g id="t{number}-')
+        parts += [
+            f'<text class="heading" x="{left:.1f}" y="14">{escape(heading)}</text>',
+            f'<text class="line" x="{left:.1f}" y="28">{escape(line)}</text>',
+            own.replace("<svg ", f'<svg x="{left:.1f}" y="36" ', 1).rstrip(),
+        ]
+        texts = width(heading, style.TITLE + 2, bold=True), width(line, style.LINE)
+        left += max(float(found[1]), *texts) + 3 * MARGIN
+        tall = max(tall, 36 + float(found[2]))
+    return _document(left - 3 * MARGIN + 2 * MARGIN, tall + 2 * MARGIN, parts)
 
 
 def _document(width: float, height: float, parts: list[str]) -> str:
@@ -132,7 +159,7 @@ def _frame_title(cluster: Cluster, layout: Layout, seen: list[Point]) -> str:
     return f'{halo}<text class="frame" {text}'
 
 
-def _box(box: Box, layout: Layout) -> str:
+def _box(box: Box, layout: Layout, mark: str) -> str:
     x, y, w, h = layout.boxes[box.id]
     fill, stroke = style.colours(box)
     if box.repeats > 1:
@@ -159,9 +186,9 @@ def _box(box: Box, layout: Layout) -> str:
             f'<text class="{kind}" x="{middle:.1f}" y="{baseline - style.LINE * 0.2:.1f}" text-anchor="middle">'
             f"{escape(line)}</text>"
         )
-    marks = " heated" * (box.heat is not None) + " alarmed" * box.alarm
+    marks = (mark, box.kind, box.side, "heated" * (box.heat is not None), "alarmed" * box.alarm)
     return (
-        f'<g id="{box.id}" class="box {box.kind} {box.side}{marks}"><title>{escape(box.tooltip)}</title>'
+        f'<g id="{box.id}" class="{" ".join(["box", *filter(None, marks)])}"><title>{escape(box.tooltip)}</title>'
         + "".join(shapes) + "".join(texts) + "</g>"
     )  # fmt: skip
 

@@ -184,9 +184,9 @@ def test_the_gradient_of_softmax_is_that_of_its_lesson(capsys):
     lesson = part(ROOT / "docs" / "lessons" / "7-softmax-layer-norm.md", "softmax")
     assert minigrad.cli.main(["explain", "softmax"]) == 0
     told = capsys.readouterr().out
-    assert "dL/dx = y * (g - sum(g * y, dim))" in told
+    assert "∂L/∂x = y · (g − Σ(g · y, dim))" in told
     assert "central differences agree" in told
-    assert "dL/dx_j = y_j (g_j - sum_i g_i y_i)" in lesson
+    assert "∂L/∂xⱼ = yⱼ (gⱼ − Σᵢ gᵢ yᵢ)" in lesson
 
 
 # --- Python of the pages --------------------------------------------------------------------------

@@ -1,11 +1,13 @@
 """The difference of two graphs: what only one of them does, as lines and as a page with both pictures."""
 
+import xml.etree.ElementTree as ET
+
 import pytest
 
 import minigrad as mg
 from minigrad.cli import main
 from minigrad.viz import layout
-from minigrad.viz.difference import difference, difference_text, write_difference
+from minigrad.viz.difference import difference, difference_page, difference_picture, difference_text
 from minigrad.viz.picture import Options
 
 VERSIONS = """
@@ -71,8 +73,8 @@ def test_the_command_compares_two_functions_of_a_file(tmp_path, capsys):
     command = ["render", f"{file}:scaled", "--against", f"{file}:unscaled", "--input", "3x3"]
     assert main([*command, "-o", str(target)]) == 0
     assert [line[:2] for line in target.read_text().splitlines() if "div" in line] == ["- "]
-    assert main([*command, "-o", str(tmp_path / "d.svg")]) == 2
-    assert ".html or .txt" in capsys.readouterr().err
+    assert main([*command, "-o", str(tmp_path / "d.dot")]) == 2
+    assert "d.dot ends in none of these" in capsys.readouterr().err
     assert main([*command, "--passes", "-o", str(target)]) == 2
     assert "neither --passes" in capsys.readouterr().err
 
@@ -83,7 +85,38 @@ def test_the_page_marks_both_sides():
     except layout.LayoutError as error:
         pytest.skip(str(error))
     first, second = traced(lambda x: (x @ x / 2.0).tanh()), traced(lambda x: (x @ x).sin())
-    page = write_difference(first, second, ("mine", "<theirs>"), Options())
+    page = difference_page(first, second, ("mine", "<theirs>"), Options())
     assert "box gone" in page
     assert "box made" in page
     assert "<theirs>" not in page
+
+
+def test_the_picture_has_both_sides(tmp_path):
+    try:
+        layout.prepare()
+    except layout.LayoutError as error:
+        pytest.skip(str(error))
+    first, second = traced(lambda x: (x @ x / 2.0).tanh()), traced(lambda x: (x @ x).sin())
+    drawn = ET.fromstring(difference_picture(first, second, ("mine", "<theirs>"), Options()))
+    sides = drawn.findall("{http://www.w3.org/2000/svg}svg")
+    assert len(sides) == 2
+    marked = [[g for g in side.iter() if {"gone", "made"} & {*g.get("class", "").split()}] for side in sides]
+    assert [[group.get("class").split()[1] for group in side] for side in marked] == [["gone", "gone"], ["made"]]
+    (left, right), ids = sides, [group.get("id") for group in drawn.iter() if group.get("id")]
+    assert len(ids) == len(set(ids))
+    assert float(right.get("x")) >= float(left.get("x")) + float(left.get("width"))
+    assert "<theirs>" in "".join(drawn.itertext())
+
+
+def test_the_command_draws_the_difference(tmp_path):
+    try:
+        layout.prepare()
+    except layout.LayoutError as error:
+        pytest.skip(str(error))
+    (tmp_path / "versions.py").write_text(VERSIONS)
+    file, target = tmp_path / "versions.py", tmp_path / "d.svg"
+    command = ["render", f"{file}:scaled", "--against", f"{file}:unscaled", "--input", "3x3", "-o", str(target)]
+    assert main(command) == 0
+    drawn = target.read_text(encoding="utf-8")
+    assert "versions.py:unscaled lacks" in drawn
+    assert "versions.py:scaled has all of this" in drawn
