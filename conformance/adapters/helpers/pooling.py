@@ -5,10 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from contextlib import suppress
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from conformance.adapters.helpers.trial import Called, OtherKind, Trouble, helper, near, noise, shown, tensor
 
@@ -105,11 +107,16 @@ def own_partner(loss: Called) -> Iterator[Trouble]:
             raise OtherKind("it gives no loss")
         return float(tensor(made))
 
-    if any(abs(value(a, b) - wanted) < 1e-5 * max(1.0, wanted) for wanted in _contrasts(a, b, loss.has("temperature"))):
-        if re.search(r"symmetric|both directions|two directions", loss.says) and abs(value(a, b) - value(b, a)) > 1e-4:
+    with _Softmaxes() as asked:
+        made = value(a, b)
+    one_way, both_ways = _contrasts(a, b, loss.has("temperature"))
+    if any(abs(made - wanted) < 1e-5 * max(1.0, wanted) for wanted in one_way + both_ways):
+        says_both = re.search(r"symmetric|both directions|two directions", loss.says)
+        if (says_both or asked.twice) and abs(made - value(b, a)) > 1e-4:
             yield Trouble(
-                f"{loss.name} is not symmetric: the two sides exchanged give another loss.",
-                shown(value(a, b)),
+                f"{loss.name} is not symmetric: the two sides exchanged give another loss."
+                + " Its two cross-entropies are of the same matrix." * asked.twice,
+                shown(made),
                 shown(value(b, a)),
             )
         return
@@ -148,16 +155,72 @@ def own_partner(loss: Called) -> Iterator[Trouble]:
         )
 
 
-def _contrasts(a: Tensor, b: Tensor, tempered: bool) -> list[float]:
-    """The usual losses at temperature 0.5, or at the usual temperatures where there is no parameter for it."""
-    labels, found = torch.arange(len(a)), []
+@helper(
+    "contrastive-losses-prefer-the-own-partner",
+    r"contrast|info_?nce|clip_?loss|in_?batch",
+    {
+        "temperature": _TEMPERATURE,
+        "scores": r"logits?|sims?|similarit(y|ies)|scores?|((logits?|sims?|scores?)_)?(matrix|per_\w+)",
+    },
+    ("scores",),
+)
+def of_one_matrix(loss: Called) -> Iterator[Trouble]:
+    """Where a loss of one matrix of similarities asks twice, it asks for the rows and for the columns."""
+    scores = noise(5, 5, seed=4)
+
+    def value(given: Tensor) -> float:
+        made = tensor(loss(scores=given, temperature=1.0))
+        if made.numel() != 1:
+            raise OtherKind("it gives no loss")
+        return float(made)
+
+    with _Softmaxes() as asked:
+        made = value(scores)
+    if asked.count < 2:
+        raise OtherKind("it asks in one direction, and another function for the other one")
+    rows = float(F.cross_entropy(scores, torch.arange(5)))
+    if asked.twice and any(abs(made - wanted) < 1e-5 * wanted for wanted in (rows, 2 * rows)):
+        yield Trouble(
+            f"{loss.name} takes two cross-entropies of the rows of one matrix, and none of its columns.",
+            shown(value(scores.t())),
+            shown(made),
+        )
+
+
+class _Softmaxes(TorchDispatchMode):
+    """Counts the softmaxes of cross-entropies, and tells whether two are of the same matrix."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.given: list[Tensor] = []
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func.overloadpacket in (torch.ops.aten._log_softmax, torch.ops.aten.logsumexp):
+            self.given.append(args[0].detach().clone())
+        return func(*args, **(kwargs or {}))
+
+    @property
+    def count(self) -> int:
+        return len(self.given)
+
+    @property
+    def twice(self) -> bool:
+        """Whether there are two, of the same numbers in the same places."""
+        return self.count == 2 and torch.equal(*self.given)
+
+
+def _contrasts(a: Tensor, b: Tensor, tempered: bool) -> tuple[list[float], list[float]]:
+    """The usual losses of one direction, once or twice, and those of both; at temperature 0.5, or at the usual
+    temperatures where there is no parameter for it."""
+    labels, one_way, both_ways = torch.arange(len(a)), list[float](), list[float]()
     for normed in (True, False):
         one, other = (F.normalize(a, dim=-1), F.normalize(b, dim=-1)) if normed else (a, b)
         for temperature in (0.5,) if tempered else (1.0, 0.05, 0.07, 0.1, 0.2, 0.5):
             scores = one @ other.t() / temperature
             rows, columns = float(F.cross_entropy(scores, labels)), float(F.cross_entropy(scores.t(), labels))
-            found += [rows, columns, (rows + columns) / 2, rows + columns]
+            one_way += [rows, columns, 2 * rows, 2 * columns]
+            both_ways += [(rows + columns) / 2, rows + columns]
             both = torch.cat([one, other])
             every = (both @ both.t() / temperature).fill_diagonal_(-torch.inf)
-            found.append(float(F.cross_entropy(every, torch.cat([labels + len(a), labels]))))
-    return found
+            both_ways.append(float(F.cross_entropy(every, torch.cat([labels + len(a), labels]))))
+    return one_way, both_ways
