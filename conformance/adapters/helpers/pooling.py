@@ -73,6 +73,13 @@ def pooled(pool: Called) -> Iterator[Trouble]:
 _SCORES = re.compile(r"logits?|sim(s|ilarit\w+)?($|_)|scores?|per_(image|text)")
 """Names of what is compared already: a number for each pair."""
 _TEMPERATURE = r"t|tau|temp(erature)?|logit_scale|scale|s"
+_MULTIPLIES = re.compile(r"(logit_)?scale|s")
+"""Names of what similarities are multiplied by; by the others they are divided."""
+_ONE_WAY = re.compile(
+    r"a-?symmetric|(not|non|un|than|unlike|contrast to)[- ](the )?symmetric|one[- ](way|sided|direction)"
+)
+_BOTH_WAYS = re.compile(r"symmetric|both directions|two directions")
+_NORMALISES = re.compile(r"normalize\(|cosine_similarity\(|norm\(")
 
 
 @helper(
@@ -94,7 +101,10 @@ _TEMPERATURE = r"t|tau|temp(erature)?|logit_scale|scale|s"
 def own_partner(loss: Called) -> Iterator[Trouble]:
     """In-batch contrast is the cross-entropy of similarities over the temperature, with the own partner as label."""
     a, b = noise(5, 7, seed=4), noise(5, 7, seed=5)
-    scale_given = "scale" in loss.arguments.parameter_of.get("temperature", "").lower()
+    names = loss.arguments.parameter_of
+    scale_given = _MULTIPLIES.fullmatch(names.get("temperature", "").lower()) is not None
+    if re.search(r"label|target|class", names["one"] + names["other"]):
+        raise OtherKind("it is told which samples belong together")
 
     takes_scores = any(_SCORES.search(loss.arguments.parameter_of[side].lower()) for side in ("one", "other"))
 
@@ -111,7 +121,7 @@ def own_partner(loss: Called) -> Iterator[Trouble]:
         made = value(a, b)
     one_way, both_ways = _contrasts(a, b, loss.has("temperature"))
     if any(abs(made - wanted) < 1e-5 * max(1.0, wanted) for wanted in one_way + both_ways):
-        says_both = re.search(r"symmetric|both directions|two directions", loss.says)
+        says_both = _BOTH_WAYS.search(loss.says) and not _ONE_WAY.search(loss.says)
         if (says_both or asked.twice) and abs(made - value(b, a)) > 1e-4:
             yield Trouble(
                 f"{loss.name} is not symmetric: the two sides exchanged give another loss."
@@ -120,6 +130,7 @@ def own_partner(loss: Called) -> Iterator[Trouble]:
                 shown(value(b, a)),
             )
         return
+    unit = F.normalize(a, dim=-1)  # each is most like itself
     unlike = value(a, a.roll(1, 0)) <= value(a, a)
     if unlike:
         yield Trouble(
@@ -135,11 +146,11 @@ def own_partner(loss: Called) -> Iterator[Trouble]:
         yield Trouble(
             f"{loss.name} divides by the length of one side only.", shown(value(a, b)), shown(value(3 * a, b))
         )
-    elif loss.has("temperature") and not value(a, a, 0.1) < value(a, a, 1.0):
+    elif asked.count and loss.has("temperature") and value(unit, unit, 0.1) > value(unit, unit, 1.0) + 1e-4:
         yield Trouble(
             f"{loss.name}: a lower temperature does not make the choice sharper.",
-            f"less than {value(a, a, 1.0):.4g}",
-            f"{value(a, a, 0.1):.4g}",
+            f"less than {value(unit, unit, 1.0):.4g}",
+            f"{value(unit, unit, 0.1):.4g}",
         )
     elif abs(value(a, b) - value(a[[2, 0, 1, 4, 3]], b[[2, 0, 1, 4, 3]])) > 1e-4:
         yield Trouble(
@@ -147,7 +158,7 @@ def own_partner(loss: Called) -> Iterator[Trouble]:
             shown(value(a, b)),
             shown(value(a[[2, 0, 1, 4, 3]], b[[2, 0, 1, 4, 3]])),
         )
-    elif re.search(r"normalize|cosine|norm\(", loss.source) and abs(value(3 * a, b) - value(a, b)) > 1e-4:
+    elif _normalises(loss) and abs(value(3 * a, b) - value(a, b)) > 1e-4:
         yield Trouble(
             f"{loss.name}: the length of a vector changes the loss, although it is normalised.",
             shown(value(a, b)),
@@ -185,6 +196,12 @@ def of_one_matrix(loss: Called) -> Iterator[Trouble]:
             shown(value(scores.t())),
             shown(made),
         )
+
+
+def _normalises(loss: Called) -> bool:
+    """Whether its code normalises vectors, and no option of its says whether it does."""
+    option = any("norm" in name.lower() for name in loss.arguments.accepts)
+    return not option and any(_NORMALISES.search(line.partition("#")[0]) for line in loss.source.splitlines())
 
 
 class _Softmaxes(TorchDispatchMode):
