@@ -4,52 +4,16 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from wholes import Whole  # noqa: E402
+from optimizer_styles import SORTED, WHOLE, result  # noqa: E402
 
-import conformance.checks  # noqa: E402, F401
-from conformance.adapters.whole.model import whole_model  # noqa: E402
-from conformance.check import CHECKS  # noqa: E402
-from conformance.runner import run_check  # noqa: E402
-
-HEAD = '''
-import math
-import torch
-from torch import nn
-from torch.optim.lr_scheduler import CosineAnnealingLR, LambdaLR, LinearLR, SequentialLR
-
-class GPT(nn.Module):
-    """A causal language model."""
-    def __init__(self, vocab_size=31):
-        super().__init__()
-        self.wte, self.wpe = nn.Embedding(vocab_size, 8), nn.Embedding(16, 8)
-        self.block = nn.TransformerEncoderLayer(8, 2, 16, 0.0, batch_first=True)
-        self.head = nn.Linear(8, vocab_size)
-    def forward(self, ids):
-        future = torch.ones(ids.shape[1], ids.shape[1]).triu(1).bool()
-        return self.head(self.block(self.wte(ids) + self.wpe(torch.arange(ids.shape[1])), future))
-
-'''
 HOLDS, RISES = "model-optimizer-holds-every-parameter", "model-schedule-rises-in-warm-up-and-then-falls"
 APART = "model-optimizer-treats-norms-apart"
-SORTED = """
-def build_optimizer(model, lr=1e-3, weight_decay=0.1):
-    decay, no_decay = set(), set()
-    for name, p in model.named_parameters():
-        if not p.requires_grad:
-            continue
-        {rule}
-    params = dict(model.named_parameters())
-    return torch.optim.AdamW([
-        {{"params": [params[n] for n in sorted(decay)], "weight_decay": weight_decay}},
-        {{"params": [params[n] for n in sorted(no_decay)], "weight_decay": 0.0}},
-    ], lr=lr)
-"""
-WHOLE = "(no_decay if p.ndim < 2 else decay).add(name)"
 RIGHT = {
     "names in sets": SORTED.format(rule=WHOLE),
     "groups alone": """
 def get_param_groups(model, lr=1e-3, layer_decay=0.8):
-    return [{"params": [p], "lr": lr * layer_decay ** i} for i, p in enumerate(model.parameters())]
+    held = list(model.parameters())
+    return [{"params": [p], "lr": lr * layer_decay ** (len(held) - i)} for i, p in enumerate(held)]
 """,
     "what is frozen": """
 def make_optimizer(model, lr=1e-3):
@@ -109,10 +73,6 @@ RATES = {
     ),
     "rising for ever": ("LambdaLR(optimizer, lambda s: s / warmup_steps)", "FAIL"),
 }
-
-
-def result(made, text, claim):
-    return run_check(CHECKS[claim], Whole(whole_model(made("GPT", HEAD + text))), "quick")
 
 
 @pytest.mark.parametrize("style", RIGHT)
