@@ -10,9 +10,9 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from conformance.adapters.helpers.trial import Called, OtherKind, Trouble, helper, near, noise, shown, tensor
+from conformance.adapters.whole.watching import Watching
 
 _HIDDEN = (
     r"hidden(_states?)?|x|h|tokens?(_embeddings?)?|last_hidden(_state)?|"
@@ -119,6 +119,9 @@ def own_partner(loss: Called) -> Iterator[Trouble]:
 
     with _Softmaxes() as asked:
         made = value(a, b)
+    if asked.of_shares:
+        yield _softmax_twice(loss)
+        return
     one_way, both_ways = _contrasts(a, b, loss.has("temperature"))
     if any(abs(made - wanted) < 1e-5 * max(1.0, wanted) for wanted in one_way + both_ways):
         says_both = _BOTH_WAYS.search(loss.says) and not _ONE_WAY.search(loss.says)
@@ -187,6 +190,9 @@ def of_one_matrix(loss: Called) -> Iterator[Trouble]:
 
     with _Softmaxes() as asked:
         made = value(scores)
+    if asked.of_shares:
+        yield _softmax_twice(loss)
+        return
     if asked.count < 2:
         raise OtherKind("it asks in one direction, and another function for the other one")
     rows = float(F.cross_entropy(scores, torch.arange(5)))
@@ -198,13 +204,17 @@ def of_one_matrix(loss: Called) -> Iterator[Trouble]:
         )
 
 
+def _softmax_twice(loss: Called) -> Trouble:
+    return Trouble(f"{loss.name} takes the softmax of similarities twice.", "similarities", "what a softmax gives")
+
+
 def _normalises(loss: Called) -> bool:
     """Whether its code normalises vectors, and no option of its says whether it does."""
     option = any("norm" in name.lower() for name in loss.arguments.accepts)
     return not option and any(_NORMALISES.search(line.partition("#")[0]) for line in loss.source.splitlines())
 
 
-class _Softmaxes(TorchDispatchMode):
+class _Softmaxes(Watching):
     """Counts the softmaxes of cross-entropies, and tells whether two are of the same matrix."""
 
     def __init__(self) -> None:
@@ -219,6 +229,13 @@ class _Softmaxes(TorchDispatchMode):
     @property
     def count(self) -> int:
         return len(self.given)
+
+    @property
+    def of_shares(self) -> bool:
+        """Whether one is of numbers that a softmax gave: none is below zero, and the rows or the columns add up to
+        one."""
+        shares = (one for one in self.given if one.dim() == 2 and bool((one >= 0).all()))
+        return any(bool(((one.sum(axis) - 1).abs() < 1e-5).all()) for one in shares for axis in (0, 1))
 
     @property
     def twice(self) -> bool:

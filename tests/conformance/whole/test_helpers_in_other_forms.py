@@ -102,6 +102,8 @@ ACCURACY = "accuracy-is-the-share-of-right-answers"
         (BOTH_SIDES, "logits.t(), own", "logits, own", CONTRAST),
         (BOTH_SIDES.replace(" / 2", ""), "logits.t(), own", "logits, own", CONTRAST),
         (ONE_MATRIX, "similarity.t(), own", "similarity, own", CONTRAST),
+        (BOTH_SIDES, "F.cross_entropy(logits, own)", "F.cross_entropy(logits.softmax(-1), own)", CONTRAST),
+        (ONE_MATRIX, "F.cross_entropy(similarity, own)", "F.cross_entropy(similarity.softmax(-1), own)", CONTRAST),
         (RANKS, "torch.log2(", "torch.log(", NDCG),
         (FROM_ONE, "math.log2(", "math.log(", NDCG),
         (BY_CHANCE, "share = 1 - wide /", "share = wide /", MIXED),
