@@ -70,7 +70,8 @@ _PARTLY = re.compile(
 class MadeOptimizer:
     """What one function makes. name, function: of it. groups: of parameters, of all its optimizers. schedules: those
     that move their rates. module: the model that it was made for. given: what the function was given, by name. twice:
-    the parameters that one optimizer holds more than once. refused: torch makes no optimizer of these groups."""
+    the parameters that one optimizer holds more than once. refused: torch makes no optimizer of these groups.
+    by_optimizer: the groups of each; of a function that gives groups alone, all of them."""
 
     name: str
     function: Callable[..., Any]
@@ -80,6 +81,7 @@ class MadeOptimizer:
     given: Mapping[str, Any]
     twice: Sequence[str] = ()
     refused: bool = False
+    by_optimizer: Sequence[Sequence[Mapping[str, Any]]] = ()
 
     @property
     def source(self) -> str:
@@ -290,7 +292,8 @@ def _found(subject: PlaceProbes) -> Iterator[MadeOptimizer]:
             any(isinstance(p, nn.Parameter) for p in group["params"]) for group in groups if group["params"]
         ):
             schedules = [one for one in leaves if isinstance(one, LRScheduler)]
-            yield MadeOptimizer(name, function, groups, schedules, module, given, twice)
+            apart = [one.param_groups for one in optimizers] or [groups]
+            yield MadeOptimizer(name, function, groups, schedules, module, given, twice, by_optimizer=apart)
 
 
 def _refused(error: Exception) -> list[Mapping[str, Any]]:

@@ -149,7 +149,8 @@ def _layer_rates(made: MadeOptimizer) -> Iterator[LayerRates]:
     lists = list(_lists_of_layers(made.module))
     for path, layers in lists:
         of_layers = [[rates[id(p)] for p in layer.parameters() if id(p) in rates] for layer in layers]
-        if not all(of_layers) or (alike and not told) or (not alike and len({r for of in of_layers for r in of}) == 1):
+        differ = all(of_layers) and len({(min(of), max(of)) for of in of_layers}) > 1
+        if not all(of_layers) or not (differ or (alike and told)):
             continue
         ids = [id(p) for p in named.values()]
         heads = [

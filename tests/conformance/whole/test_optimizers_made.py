@@ -130,3 +130,49 @@ def make_optimizer(model, lr=1e-3, weight_decay=0.1):
 
 def test_a_function_that_asks_for_something_unknown_is_not_provided(made):
     assert result(made, "def make_optimizer(model, ledger): return ledger(model)", HOLDS).verdict.name == "NOT_PROVIDED"
+
+
+PARTS = {
+    "groups of parts": """
+def make_optimizer(model, lr=1e-3):
+    parts = (model.wte, model.wpe, model.block.norm1, model.block, model.head)
+    seen, groups = set(), []
+    for part in parts:
+        groups.append({"params": [p for p in part.parameters() if p not in seen], "lr": lr})
+        seen.update(part.parameters())
+    return torch.optim.AdamW(groups, lr=lr)
+""",
+    "an optimizer for matrices": """
+def build_optimizers(model, lr=1e-3, weight_decay=0.1):
+    matrices = [p for p in model.parameters() if p.ndim > 1]
+    vectors = [p for p in model.parameters() if p.ndim < 2]
+    options = {"weight_decay": weight_decay}
+    return torch.optim.SGD(matrices, lr=0.02), torch.optim.AdamW(vectors, lr=lr, **options)
+""",
+}
+
+
+@pytest.mark.parametrize("style", PARTS)
+def test_groups_that_are_made_for_another_reason_are_not_asked_about_decay(style, made):
+    assert result(made, PARTS[style], APART).verdict.name == "NOT_PROVIDED"
+
+
+def test_biases_alone_may_be_kept_from_decay(made):
+    text = """
+def get_param_groups(model, lr=1e-3, weight_decay=0.1):
+    named = model.named_parameters()
+    return [{"params": [p], "weight_decay": 0.0 if name.endswith("bias") else weight_decay} for name, p in named]
+"""
+    assert result(made, text, APART).verdict.name == "PASS"
+
+
+def test_a_head_that_decays_as_a_whole_does_not_count_as_norms(made):
+    text = """
+def make_optimizer(model, lr=1e-3, weight_decay=0.1):
+    head = set(model.head.parameters())
+    body = [p for p in model.parameters() if p not in head]
+    matrices, vectors = ([p for p in body if (p.ndim > 1) == wide] for wide in (True, False))
+    groups = [{"params": matrices}, {"params": vectors, "weight_decay": 0.0}, {"params": list(head), "lr": 10 * lr}]
+    return torch.optim.AdamW(groups, lr=lr, weight_decay=weight_decay)
+"""
+    assert result(made, text, APART).verdict.name == "PASS"

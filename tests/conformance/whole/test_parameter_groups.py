@@ -136,9 +136,16 @@ def test_lower_layers_learn_more_slowly(style, made):
     assert result(made, LAYERS.format(rate=rate, last=last), RATES, DEEP).verdict.name == verdict
 
 
-@pytest.mark.parametrize(("text", "verdict"), [(FOR(rule=WHOLE), "NOT_PROVIDED")])
-def test_one_rate_for_all_is_no_decay_of_layers(text, verdict, made):
-    assert result(made, text, RATES, DEEP).verdict.name == verdict
+MATRICES_FASTER = """
+def make_optimizer(model, lr=1e-3):
+    matrices, vectors = ([p for p in model.parameters() if (p.ndim > 1) == wide] for wide in (True, False))
+    return torch.optim.Adam([{"params": matrices, "lr": 20 * lr}, {"params": vectors}], lr=lr)
+"""
+
+
+@pytest.mark.parametrize("text", [FOR(rule=WHOLE), MATRICES_FASTER], ids=["one rate", "the same rates in all layers"])
+def test_layers_that_learn_alike_are_no_decay_of_layers(text, made):
+    assert result(made, text, RATES, DEEP).verdict.name == "NOT_PROVIDED"
 
 
 def test_a_divisor_keeps_its_own_size(made):
