@@ -8,7 +8,7 @@ import numpy as np
 
 from conformance.check import check
 from conformance.draw import Draw
-from conformance.evidence import Evidence, all_of, true
+from conformance.evidence import Evidence, all_of, note, true
 from conformance.protocol import NotProvided
 
 CLOSE = 1e-4
@@ -25,6 +25,37 @@ def dropped_in_training(impl: Any, draw: Draw) -> Evidence:
         place=found[0] if found else "",
         mend="if self.training:",
     )
+
+
+@check("dropped-labels-are-no-class", roles=("model",))
+def are_no_class(impl: Any, draw: Draw) -> Evidence:
+    """What stands for dropped labels has a row in the table of labels that is no class, and guidance asks for it."""
+    found = impl.build("model", {}).dropped_labels()
+    label, rows, classes = found.label, found.rows, found.classes
+    what = "what stands for dropped labels"
+    if not 0 <= label < rows:
+        return true(what, False, expected=f"one of {rows} rows", got=label).saying(
+            diagnosis=f"Labels that are dropped in training become {label}, and their table has {rows} rows.",
+            place=found.place,
+            mend="nn.Embedding(num_classes + 1, width)",
+        )
+    if found.guided is not None and found.guided != label:
+        return true(what, False, expected=found.guided, got=label).saying(
+            diagnosis=f"Labels that are dropped in training become {label}, and guidance asks for {found.guided} where "
+            "it wants no class: the model has not learned what that means.",
+            place=found.place,
+            mend=f"{found.guided} in both places",
+        )
+    if classes is not None and rows == classes + 1 and 0 < label < classes:
+        return true(what, False, expected=classes, got=label).saying(
+            diagnosis=f"Labels that are dropped in training become {label}, which is one of {classes} classes: the row "
+            "that the table has beyond them is not used.",
+            place=found.place,
+            mend="num_classes, the last row",
+        )
+    if rows == classes:
+        return note("dropped labels stand in one of as many rows as there are classes", label)
+    return true(what, True)
 
 
 @check("added-noise-keeps-the-variance", roles=("model",))

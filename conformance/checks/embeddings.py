@@ -12,6 +12,10 @@ from conformance.evidence import Evidence, all_of, note, true
 from conformance.protocol import Array, NotProvided
 
 CLOSE = 1e-5
+LEAST_SCALE = 0.5
+"""A smaller scale of cosines gives the best partner less than e times the share of the worst."""
+LARGEST_LOG = 88.8
+"""The exponential of more than this is infinite in float32."""
 UNSEEN = r"(?i)#.*\bpad\w*\b[^.]*\b(never|not|un)[- ]?(seen|read|attended)|#.*\b(ignor|hid)\w*\b[^.]*\bpad"
 """Words by which a model says that its texts do not see their padding."""
 
@@ -104,6 +108,46 @@ def divided_by_the_temperature(impl: Any, draw: Draw) -> Evidence:
                 )
     if not parts:
         raise NotProvided("no temperature is seen in its similarities of pairs")
+    return all_of(*parts)
+
+
+@check("learned-scales-of-pairs-begin-where-they-learn", roles=("module",))
+def begin_where_they_learn(impl: Any, draw: Draw) -> Evidence:
+    """A learned scale of similarities makes cosines larger at its start, and its bounds leave it as it is."""
+    parts = []
+    for one in impl.build("module", {}).learned_scales():
+        what = f"the scale by {one.name}"
+        cut = next((c for c in one.clamps + one.clamps_of_power if c.trains and c.cut_to is not None), None)
+        endless = next((c for c in one.clamps if one.power and c.high is not None and c.high > LARGEST_LOG), None)
+        if cut is not None:
+            parts.append(
+                true(what, False, expected=(cut.low, cut.high), got=cut.before).saying(
+                    diagnosis=f"{one.name} begins outside its bounds: the clamp cuts {cut.before:.4g} off, and lets no "
+                    "gradient through, so that it never learns.",
+                    place=cut.place,
+                    mend="clamp the scale by numbers, or its logarithm by their logarithms: clamp(max=math.log(100))",
+                )
+            )
+        elif endless is not None:
+            parts.append(
+                true(what, False, expected="the logarithm of a bound", got=endless.high).saying(
+                    diagnosis=f"{one.name} is the logarithm of a scale, and is clamped at {endless.high:.4g}, whose "
+                    "exponential no number of float32 can hold: the bound is one of the scale itself.",
+                    place=endless.place,
+                    mend=f"math.log({endless.high:.4g})",
+                )
+            )
+        elif one.factor < LEAST_SCALE and not one.power and one.factor > 0:
+            parts.append(note(f"{what} makes cosines smaller", one.factor))
+        else:
+            parts.append(
+                true(what, one.factor >= LEAST_SCALE, expected=f"{LEAST_SCALE:g} or more", got=one.factor).saying(
+                    diagnosis=f"Cosines are multiplied by {one.factor:.4g}, which {one.name} = {one.value:.4g} gives "
+                    "at the start: all partners get nearly the same share, or false ones more.",
+                    place=one.place,
+                    mend="exp(log_scale) with log_scale = log(1 / 0.07), or divide by exp(log(0.07))",
+                )
+            )
     return all_of(*parts)
 
 

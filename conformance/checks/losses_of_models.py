@@ -521,3 +521,15 @@ def asks_for_no_share_below_zero(impl: Any, draw: Draw) -> Evidence:
                     )
                 )
     return together(parts, "no cross-entropy that is written out was seen")
+
+
+@check("losses-take-their-softmax-once", roles=("module",))
+def takes_its_softmax_once(impl: Any, draw: Draw) -> Evidence:
+    """What a log-softmax or log-sum-exp of a loss is given, or a cross-entropy of pairs, has met no softmax before."""
+    found = impl.build("module", {}).softmaxes_of_losses()
+    one = next((one for one in found if one.twice), found[0])
+    return true(f"what {one.name} gets", not one.twice, expected="scores", got="what a softmax gives").saying(
+        diagnosis=f"{one.name} is given probabilities: the softmax is taken twice, so that no answer can be sure.",
+        place=one.place,
+        mend="give it the logits",
+    )

@@ -104,3 +104,11 @@ changed(
     breaks=("losses-teach-the-next-word",),
     defect="A cross-entropy that is written out teaches each position the word that it has read.",
 )
+changed(
+    "WrittenOutLossOfProbabilities",
+    CAREFUL,
+    "self(ids[:, :-1]).log_softmax(-1)",
+    "self(ids[:, :-1]).softmax(-1).log_softmax(-1)",
+    breaks=("losses-take-their-softmax-once",),
+    defect="A cross-entropy that is written out takes the softmax twice.",
+)

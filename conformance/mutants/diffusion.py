@@ -74,3 +74,11 @@ changed(
     breaks=(HANDED,),
     defect="The sampler adds noise by its share of the variance, without the square root.",
 )
+changed(
+    "DroppedLabelsAreTheFirstClass",
+    DENOISER,
+    "< self.drop, self.none, labels)",
+    "< self.drop, 0, labels)",
+    breaks=("dropped-labels-are-no-class",),
+    defect="Labels that are dropped become the first class, and guidance asks for the row behind the last one.",
+)

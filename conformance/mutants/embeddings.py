@@ -10,6 +10,7 @@ TEMPERATURE = "contrasts-are-divided-by-the-temperature"
 BOTH = "contrasts-ask-in-both-directions"
 ALONE = "scores-of-pairs-are-the-same-in-a-larger-batch"
 SIDES = "losses-of-pairs-teach-both-sides"
+LEARNED = "learned-scales-of-pairs-begin-where-they-learn"
 SCALED = "contrasts-scale-all-false-partners"
 LENGTHS = "attention-lengths-are-of-one-vector"
 
@@ -108,4 +109,28 @@ changed(
     "hidden = ids < PAD_ID",
     breaks=("texts-of-pairs-end-where-said",),
     defect="A text reads the padding behind its end.",
+)
+changed(
+    "TheScaleOfATemperature",
+    TOWERS,
+    "math.log(1 / 0.07)",
+    "math.log(0.07)",
+    breaks=(LEARNED,),
+    defect="The logarithm of a temperature is taken for that of a scale: cosines are multiplied by 0.07.",
+)
+changed(
+    "TheScaleClampedAtALogarithm",
+    TOWERS,
+    "return self.logit_scale.exp() * self",
+    "return self.logit_scale.exp().clamp(max=math.log(100)) * self",
+    breaks=(LEARNED,),
+    defect="The scale is clamped at the logarithm of its bound, and never learns.",
+)
+changed(
+    "PairsTakeTheirSoftmaxTwice",
+    TOWERS,
+    "F.cross_entropy(logits, own)",
+    "F.cross_entropy(logits.softmax(-1), own)",
+    breaks=("losses-take-their-softmax-once",),
+    defect="The cross-entropy of pictures is given probabilities.",
 )

@@ -452,3 +452,11 @@ changed(
     breaks=("functions-that-normalise-take-each-token-alone",),
     defect="All tokens of a row are divided by one number.",
 )
+changed(
+    "ChannelsLeftInFront",
+    HELPERS,
+    "return image.permute(0, 2, 3, 1).reshape(grid * grid, -1)",
+    "return image.reshape(grid * grid, -1)",
+    breaks=("resized-positions-keep-their-features",),
+    defect="The resized map is read with its features in front of its places.",
+)

@@ -19,6 +19,7 @@ from conformance.adapters.helpers import (  # noqa: F401  (they register their k
     metrics,
     norms,
     pooling,
+    position_tables,
     ranking,
     recommending,
     routing,

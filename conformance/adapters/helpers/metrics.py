@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -163,6 +164,40 @@ def ndcg(measure: Called) -> Iterator[Trouble]:
             f"{measure.name}: for ranks 1 and 3 (from 0), the best three, it gives {got:.4g}.",
             f"{wanted:.4g}",
             f"{got:.4g}",
+        )
+
+
+@helper(
+    "ndcg-discounts-by-the-rank",
+    r"ndcg|(^|_)rank(ing|s)?_?metrics|metrics_(of|from|at|for)_?ranks?|(^|_)(compute_)?metrics$",
+    {"k": r"(top_?)?ks?|n|cut_?offs?|at", "ranks": r"((target|pos(itive)?|true|all)_?)?ranks?"},
+    ("ranks",),
+)
+def ndcg_of_ranks(measure: Called) -> Iterator[Trouble]:
+    """Of the ranks of true items alone: the best counts 1, that behind it 1 / log2(3), whether ranks begin with 0 or
+    with 1."""
+
+    def value(*ranks: int) -> float:
+        listed = measure.arguments.parameter_of.get("k", "").lower().endswith("s")
+        for form in (torch.tensor(ranks), np.array(ranks), list(ranks)):
+            with suppress(Exception):
+                made = measure(ranks=form, k=(5,) if listed else 5)
+                if isinstance(made, dict):
+                    return next(_number(one) for name, one in made.items() if "ndcg" in str(name).lower())
+                if "ndcg" in measure.name.lower():
+                    return _number(made)
+        raise OtherKind("it gives no NDCG of ranks")
+
+    first, second, both = value(1), value(2), value(1, 2)
+    if not (first > second > 0 and _is(both, (first + second) / 2) and value(9_999) == 0):
+        raise OtherKind("its ranks are no ranks of one true item each")
+    wanted = 1 / math.log2(3)  # the value of the second place
+    if not any(_is(one, wanted, 100 * wanted) for one in (first, second)):
+        yield Trouble(
+            f"{measure.name}: the second place counts {first:.4g} if ranks begin with 0, and {second:.4g} if they "
+            "begin with 1.",
+            f"{wanted:.4g} (1 / log2(3))",
+            f"{first:.4g} or {second:.4g}",
         )
 
 

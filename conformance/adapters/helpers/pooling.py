@@ -5,12 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from contextlib import suppress
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from conformance.adapters.helpers.trial import Called, OtherKind, Trouble, helper, near, noise, shown, tensor
+from conformance.adapters.whole.watching import Watching
 
 _HIDDEN = (
     r"hidden(_states?)?|x|h|tokens?(_embeddings?)?|last_hidden(_state)?|"
@@ -71,6 +73,13 @@ def pooled(pool: Called) -> Iterator[Trouble]:
 _SCORES = re.compile(r"logits?|sim(s|ilarit\w+)?($|_)|scores?|per_(image|text)")
 """Names of what is compared already: a number for each pair."""
 _TEMPERATURE = r"t|tau|temp(erature)?|logit_scale|scale|s"
+_MULTIPLIES = re.compile(r"(logit_)?scale|s")
+"""Names of what similarities are multiplied by; by the others they are divided."""
+_ONE_WAY = re.compile(
+    r"a-?symmetric|(not|non|un|than|unlike|contrast to)[- ](the )?symmetric|one[- ](way|sided|direction)"
+)
+_BOTH_WAYS = re.compile(r"symmetric|both directions|two directions")
+_NORMALISES = re.compile(r"normalize\(|cosine_similarity\(|norm\(")
 
 
 @helper(
@@ -92,7 +101,10 @@ _TEMPERATURE = r"t|tau|temp(erature)?|logit_scale|scale|s"
 def own_partner(loss: Called) -> Iterator[Trouble]:
     """In-batch contrast is the cross-entropy of similarities over the temperature, with the own partner as label."""
     a, b = noise(5, 7, seed=4), noise(5, 7, seed=5)
-    scale_given = "scale" in loss.arguments.parameter_of.get("temperature", "").lower()
+    names = loss.arguments.parameter_of
+    scale_given = _MULTIPLIES.fullmatch(names.get("temperature", "").lower()) is not None
+    if re.search(r"label|target|class", names["one"] + names["other"]):
+        raise OtherKind("it is told which samples belong together")
 
     takes_scores = any(_SCORES.search(loss.arguments.parameter_of[side].lower()) for side in ("one", "other"))
 
@@ -105,14 +117,23 @@ def own_partner(loss: Called) -> Iterator[Trouble]:
             raise OtherKind("it gives no loss")
         return float(tensor(made))
 
-    if any(abs(value(a, b) - wanted) < 1e-5 * max(1.0, wanted) for wanted in _contrasts(a, b, loss.has("temperature"))):
-        if re.search(r"symmetric|both directions|two directions", loss.says) and abs(value(a, b) - value(b, a)) > 1e-4:
+    with _Softmaxes() as asked:
+        made = value(a, b)
+    if asked.of_shares:
+        yield _softmax_twice(loss)
+        return
+    one_way, both_ways = _contrasts(a, b, loss.has("temperature"))
+    if any(abs(made - wanted) < 1e-5 * max(1.0, wanted) for wanted in one_way + both_ways):
+        says_both = _BOTH_WAYS.search(loss.says) and not _ONE_WAY.search(loss.says)
+        if (says_both or asked.twice) and abs(made - value(b, a)) > 1e-4:
             yield Trouble(
-                f"{loss.name} is not symmetric: the two sides exchanged give another loss.",
-                shown(value(a, b)),
+                f"{loss.name} is not symmetric: the two sides exchanged give another loss."
+                + " Its two cross-entropies are of the same matrix." * asked.twice,
+                shown(made),
                 shown(value(b, a)),
             )
         return
+    unit = F.normalize(a, dim=-1)  # each is most like itself
     unlike = value(a, a.roll(1, 0)) <= value(a, a)
     if unlike:
         yield Trouble(
@@ -128,11 +149,11 @@ def own_partner(loss: Called) -> Iterator[Trouble]:
         yield Trouble(
             f"{loss.name} divides by the length of one side only.", shown(value(a, b)), shown(value(3 * a, b))
         )
-    elif loss.has("temperature") and not value(a, a, 0.1) < value(a, a, 1.0):
+    elif asked.count and loss.has("temperature") and value(unit, unit, 0.1) > value(unit, unit, 1.0) + 1e-4:
         yield Trouble(
             f"{loss.name}: a lower temperature does not make the choice sharper.",
-            f"less than {value(a, a, 1.0):.4g}",
-            f"{value(a, a, 0.1):.4g}",
+            f"less than {value(unit, unit, 1.0):.4g}",
+            f"{value(unit, unit, 0.1):.4g}",
         )
     elif abs(value(a, b) - value(a[[2, 0, 1, 4, 3]], b[[2, 0, 1, 4, 3]])) > 1e-4:
         yield Trouble(
@@ -140,7 +161,7 @@ def own_partner(loss: Called) -> Iterator[Trouble]:
             shown(value(a, b)),
             shown(value(a[[2, 0, 1, 4, 3]], b[[2, 0, 1, 4, 3]])),
         )
-    elif re.search(r"normalize|cosine|norm\(", loss.source) and abs(value(3 * a, b) - value(a, b)) > 1e-4:
+    elif _normalises(loss) and abs(value(3 * a, b) - value(a, b)) > 1e-4:
         yield Trouble(
             f"{loss.name}: the length of a vector changes the loss, although it is normalised.",
             shown(value(a, b)),
@@ -148,16 +169,92 @@ def own_partner(loss: Called) -> Iterator[Trouble]:
         )
 
 
-def _contrasts(a: Tensor, b: Tensor, tempered: bool) -> list[float]:
-    """The usual losses at temperature 0.5, or at the usual temperatures where there is no parameter for it."""
-    labels, found = torch.arange(len(a)), []
+@helper(
+    "contrastive-losses-prefer-the-own-partner",
+    r"contrast|info_?nce|clip_?loss|in_?batch",
+    {
+        "temperature": _TEMPERATURE,
+        "scores": r"logits?|sims?|similarit(y|ies)|scores?|((logits?|sims?|scores?)_)?(matrix|per_\w+)",
+    },
+    ("scores",),
+)
+def of_one_matrix(loss: Called) -> Iterator[Trouble]:
+    """Where a loss of one matrix of similarities asks twice, it asks for the rows and for the columns."""
+    scores = noise(5, 5, seed=4)
+
+    def value(given: Tensor) -> float:
+        made = tensor(loss(scores=given, temperature=1.0))
+        if made.numel() != 1:
+            raise OtherKind("it gives no loss")
+        return float(made)
+
+    with _Softmaxes() as asked:
+        made = value(scores)
+    if asked.of_shares:
+        yield _softmax_twice(loss)
+        return
+    if asked.count < 2:
+        raise OtherKind("it asks in one direction, and another function for the other one")
+    rows = float(F.cross_entropy(scores, torch.arange(5)))
+    if asked.twice and any(abs(made - wanted) < 1e-5 * wanted for wanted in (rows, 2 * rows)):
+        yield Trouble(
+            f"{loss.name} takes two cross-entropies of the rows of one matrix, and none of its columns.",
+            shown(value(scores.t())),
+            shown(made),
+        )
+
+
+def _softmax_twice(loss: Called) -> Trouble:
+    return Trouble(f"{loss.name} takes the softmax of similarities twice.", "similarities", "what a softmax gives")
+
+
+def _normalises(loss: Called) -> bool:
+    """Whether its code normalises vectors, and no option of its says whether it does."""
+    option = any("norm" in name.lower() for name in loss.arguments.accepts)
+    return not option and any(_NORMALISES.search(line.partition("#")[0]) for line in loss.source.splitlines())
+
+
+class _Softmaxes(Watching):
+    """Counts the softmaxes of cross-entropies, and tells whether two are of the same matrix."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.given: list[Tensor] = []
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func.overloadpacket in (torch.ops.aten._log_softmax, torch.ops.aten.logsumexp):
+            self.given.append(args[0].detach().clone())
+        return func(*args, **(kwargs or {}))
+
+    @property
+    def count(self) -> int:
+        return len(self.given)
+
+    @property
+    def of_shares(self) -> bool:
+        """Whether one is of numbers that a softmax gave: none is below zero, and the rows or the columns add up to
+        one."""
+        shares = (one for one in self.given if one.dim() == 2 and bool((one >= 0).all()))
+        return any(bool(((one.sum(axis) - 1).abs() < 1e-5).all()) for one in shares for axis in (0, 1))
+
+    @property
+    def twice(self) -> bool:
+        """Whether there are two, of the same numbers in the same places."""
+        return self.count == 2 and torch.equal(*self.given)
+
+
+def _contrasts(a: Tensor, b: Tensor, tempered: bool) -> tuple[list[float], list[float]]:
+    """The usual losses of one direction, once or twice, and those of both; at temperature 0.5, or at the usual
+    temperatures where there is no parameter for it."""
+    labels, one_way, both_ways = torch.arange(len(a)), list[float](), list[float]()
     for normed in (True, False):
         one, other = (F.normalize(a, dim=-1), F.normalize(b, dim=-1)) if normed else (a, b)
         for temperature in (0.5,) if tempered else (1.0, 0.05, 0.07, 0.1, 0.2, 0.5):
             scores = one @ other.t() / temperature
             rows, columns = float(F.cross_entropy(scores, labels)), float(F.cross_entropy(scores.t(), labels))
-            found += [rows, columns, (rows + columns) / 2, rows + columns]
+            one_way += [rows, columns, 2 * rows, 2 * columns]
+            both_ways += [(rows + columns) / 2, rows + columns]
             both = torch.cat([one, other])
             every = (both @ both.t() / temperature).fill_diagonal_(-torch.inf)
-            found.append(float(F.cross_entropy(every, torch.cat([labels + len(a), labels]))))
-    return found
+            both_ways.append(float(F.cross_entropy(every, torch.cat([labels + len(a), labels]))))
+    return one_way, both_ways

@@ -14,8 +14,10 @@ import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
+from conformance.adapters.helpers.trial import seeded
 from conformance.adapters.inference.calls import tensors_in
-from conformance.adapters.whole.calling import default_dtype
+from conformance.adapters.whole.calling import Lookups, default_dtype
+from conformance.adapters.whole.configs import settings_of
 from conformance.adapters.whole.running import RunningModel
 from conformance.adapters.whole.used_functions import line_in
 from conformance.adapters.whole.watching import user_line
@@ -27,6 +29,10 @@ _ADDS = re.compile(
 _NOISE = re.compile(r"noise|eps(ilon)?|z", re.I)
 TIME = re.compile(r"t|ts|k|(time_?)?steps?|times?", re.I)
 _SCALE = re.compile(r"((cfg|guidance)_?)?(scale|weight|strength|w)|cfg|guidance|omega", re.I)
+_CLASSES = re.compile(r"(n_?|num_?)(class(es)?|labels)", re.I)
+_LABELS = re.compile(r"y|c|labels?|class(es)?(_?(labels?|ids?))?", re.I)
+_MANY = 64
+"""Of so many labels at least one is dropped at a rate of 0.1, but for once in 800 times."""
 _STEPS = (1, 2, 4, 7, 12, 20, 35, 60, 90)
 _COMPARISONS = {"lt", "gt", "le", "ge", "__lt__", "__gt__", "__le__", "__ge__"}
 _CHOICES = {"where", "masked_fill", "masked_fill_", "__setitem__"}
@@ -44,20 +50,37 @@ class Noised:
 @dataclass(frozen=True)
 class Guided:
     """How a method guides. shares: for growing scales, how much of the answer with the class is in it, where the rest
-    is that without."""
+    is that without. labels: the integers that it hands to the model and was not given: that of no class."""
 
     name: str
     place: str
     shares: tuple[float, ...]
+    labels: frozenset[int] = frozenset()
+
+
+@dataclass(frozen=True)
+class Dropped:
+    """What stands for labels that are dropped in training. label: the integer; place: the line that puts it in; rows:
+    of the table that labels are looked up in; classes: how many there are, where one setting says so; guided: what
+    guidance hands to the model instead of a class, None where nothing shows it."""
+
+    label: int
+    place: str
+    rows: int
+    classes: int | None
+    guided: int | None
 
 
 class Draws(TorchFunctionMode):
-    """Records normal numbers that are drawn, and integers that are replaced where uniform ones are small or large."""
+    """Records normal numbers that are drawn, and integers that are replaced where uniform ones are small or large: the
+    line, what was there, and what is there now."""
 
     def __init__(self) -> None:
         super().__init__()
         self.normal: list[Tensor] = []
         self.replaced: list[str] = []
+        self.before: list[Tensor] = []
+        self.after: list[Tensor] = []
         self.uniform: list[Tensor] = []
         self._masks: list[Any] = []
 
@@ -75,6 +98,8 @@ class Draws(TorchFunctionMode):
             whole = [one for one in given if one.dtype is torch.int64 and one.dim() == 1]
             if whole:
                 self.replaced.append(user_line())
+                self.before += whole
+                self.after.append(result if isinstance(result, Tensor) else whole[0])
         return result
 
 
@@ -93,6 +118,46 @@ class DiffusionProbes(RunningModel):
         if not found[0]:
             raise NotProvided("it replaces no labels at random")
         return found[1]
+
+    def dropped_labels(self) -> Dropped:
+        """What stands for labels that are dropped at random in training. Raises NotProvided where it is not one label
+        for all, or no table is read by labels."""
+        self.labels_replaced()
+        twin, draws = self.twin(), Draws()
+        known = twin.calling.arguments(twin.tensors(twin.example(_MANY)))
+        # A label without a row in the table raises IndexError.
+        with twin.mode(True), torch.no_grad(), default_dtype(twin.torch_dtype), suppress(Exception), seeded(3), draws:
+            twin.module(**known)
+        same = [n for n, given in known.items() if any(given is one for one in draws.before)]
+        called = [n for n, given in known.items() if _LABELS.fullmatch(n) and _integers(given)]
+        name = next(iter(same or called), "")
+        if not name or len(draws.replaced) != 1:
+            raise NotProvided("it replaces no labels at random")
+        new = {*draws.after[0].tolist()} - {*known[name].tolist()}
+        told = (torch.arange(_MANY) % 3 == 0).long()
+        lookups = Lookups()
+        with twin.mode(False), torch.no_grad(), default_dtype(twin.torch_dtype), suppress(Exception), lookups:
+            twin.module(**known | {name: told})
+        tables = [len(table) for table, ids in lookups.seen if ids.shape == told.shape and torch.equal(ids, told)]
+        if len(new) != 1 or len(tables) != 1:
+            raise NotProvided("what stands for dropped labels, or the table of labels, is not known")
+        guided: set[int] = set()
+        with suppress(NotProvided):
+            guided = set().union(*(one.labels for one in self.guided()))
+        counts = {
+            value
+            for part in self.module.modules()
+            for holder in settings_of(part)
+            for key, value in holder.items()
+            if type(value) is int and isinstance(key, str) and _CLASSES.fullmatch(key)
+        }
+        return Dropped(
+            new.pop(),
+            draws.replaced[0],
+            tables[0],
+            counts.pop() if len(counts) == 1 else None,
+            guided.pop() if len(guided) == 1 else None,
+        )
 
     def noised(self) -> list[Noised]:
         """How its methods, and those of classes of its file that need nothing, add noise. Raises NotProvided."""
@@ -170,9 +235,10 @@ class DiffusionProbes(RunningModel):
         if not scale or not needed - {scale} <= given.keys() or len(given) < 2:
             return None
         with twin.mode(False), torch.no_grad(), default_dtype(twin.torch_dtype):
-            forward, answers = twin.module.forward, list[Tensor]()
+            forward, answers, labels = twin.module.forward, list[Tensor](), set[int]()
 
             def watched(*args: Any, **kwargs: Any) -> Any:
+                labels.update(_integers([args, kwargs]))
                 result = forward(*args, **kwargs)
                 answers.extend(_first(result).split(3))
                 return result
@@ -188,7 +254,14 @@ class DiffusionProbes(RunningModel):
         for share, one in zip(shares, mixed, strict=True):
             if float(((one - others[0]).flatten() - share * away).abs().max()) > 1e-4 * float(away.abs().max()):
                 return None
-        return Guided(name, line_in(function, r"return .*\*", r"\*.*-", r"def "), tuple(shares))
+        none = frozenset(labels - _integers(known))
+        return Guided(name, line_in(function, r"return .*\*", r"\*.*-", r"def "), tuple(shares), none)
+
+
+def _integers(given: Any) -> set[int]:
+    """The integers in the rows of what a model is given."""
+    rows = (one for one in tensors_in(given) if one.dim() == 1 and one.dtype is torch.int64)
+    return {number for one in rows for number in one.tolist()}
 
 
 def _alike(one: Tensor, other: Tensor) -> bool:

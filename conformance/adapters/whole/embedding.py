@@ -21,7 +21,8 @@ from conformance.adapters.inference.calls import tensors_in
 from conformance.adapters.torch_subject import to_array
 from conformance.adapters.whole.calling import T, default_dtype, first_data, quiet_evaluation
 from conformance.adapters.whole.losses import LossProbes, loss_candidates, partial_of
-from conformance.adapters.whole.watching import user_line
+from conformance.adapters.whole.softmaxes import WRITTEN_OUT, Softmax, Softmaxes
+from conformance.adapters.whole.watching import argument, user_line
 from conformance.protocol import Array, NotProvided
 
 _ENCODES = re.compile(
@@ -59,14 +60,52 @@ class Widened:
     blocks: tuple[tuple[str, float], ...]
 
 
+@dataclass(frozen=True)
+class Clamped:
+    """A single number that is clamped. power: whether it is the exponential of a parameter, else a parameter itself;
+    before: its value; low, high: the bounds; trains: whether it has a gradient behind them, so that it stops where it
+    is cut; place: file:line."""
+
+    power: bool
+    before: float
+    low: float | None
+    high: float | None
+    trains: bool
+    place: str
+
+    @property
+    def cut_to(self) -> float | None:
+        """The bound that stands for it; None where it lies between them."""
+        if self.low is not None and self.before < self.low:
+            return self.low
+        return self.high if self.high is not None and self.before > self.high else None
+
+
+@dataclass(frozen=True)
+class LearnedScale:
+    """A parameter that scales the similarities of pairs. name, value: of it; factor: by which cosines are multiplied;
+    power: whether the factor is a power or an inverse of the value; place: the line of the loss; clamps: of the
+    parameter itself; clamps_of_power: of its exponential."""
+
+    name: str
+    value: float
+    factor: float
+    power: bool
+    place: str
+    clamps: list[Clamped]
+    clamps_of_power: list[Clamped]
+
+
 class Similarities(TorchFunctionMode):
-    """Records the products of two computed matrices, with their cosines and lines, and the cross-entropies of such."""
+    """Records the products of two computed matrices, with their cosines and lines, and the cross-entropies of such; and
+    the single numbers that are clamped."""
 
     def __init__(self) -> None:
         super().__init__()
         self.products: list[tuple[Tensor, Tensor, str]] = []
         self.contrasts: list[Contrast] = []
         self.widened: list[Widened] = []
+        self.clamped: list[Clamped] = []
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
@@ -81,7 +120,22 @@ class Similarities(TorchFunctionMode):
             target = kwargs.get("target", args[1] if len(args) > 1 else None)
             if isinstance(given, Tensor) and isinstance(target, Tensor) and _is_matrix(given):
                 self._note(given.detach(), target.detach())
+        if name in ("clamp", "clip", "clamp_max", "clamp_min"):
+            self._note_clamped(name, args, kwargs)
         return result
+
+    def _note_clamped(self, name: str, args: Any, kwargs: Any) -> None:
+        given, last = argument(args, kwargs, 0, "input", None), name.removeprefix("clamp_")
+        bounds = {last: argument(args, kwargs, 1, last, None)} if "_" in name else {}
+        low = bounds.get("min", argument(args, kwargs, 1, "min", None) if "_" not in name else None)
+        high = bounds.get("max", argument(args, kwargs, 2, "max", None) if "_" not in name else None)
+        if not isinstance(given, Tensor) or given.numel() != 1 or not given.is_floating_point():
+            return
+        power = given.grad_fn is not None and given.grad_fn.name().startswith("Exp")
+        if power or given.is_leaf:
+            trains = given.requires_grad and torch.is_grad_enabled()
+            ends = number_of(low), number_of(high)
+            self.clamped.append(Clamped(power, float(given.detach()), *ends, trains, user_line()))
 
     def _note(self, given: Tensor, target: Tensor) -> None:
         if target.is_floating_point() or target.shape != given.shape[:1]:
@@ -157,16 +211,50 @@ class EmbeddingProbes(LossProbes):
 
     def contrasts(self) -> list[Contrast]:
         """The cross-entropies of similarities of pairs in its losses. Raises NotProvided."""
-        if "contrasts" not in self.known:
-            seen = Similarities()
-            with suppress(NotProvided), seen:
-                replace(self.as_written(), known={}).loss_runs()
-            with suppress(NotProvided), seen:
-                self._losses_of_pairs()
-            self.known["contrasts"] = seen.contrasts
-        found: list[Contrast] = self.known["contrasts"]
+        found = self._of_losses()[0].contrasts
         if not found:
             raise NotProvided("none of its losses compares pairs within a batch")
+        return found
+
+    def softmaxes_of_losses(self) -> list[Softmax]:
+        """Those that are written out in its losses, and the cross-entropies of pairs. Raises NotProvided."""
+        found = self._of_losses()[1]
+        if not found:
+            raise NotProvided("none of its losses writes a softmax out")
+        return found
+
+    def _of_losses(self) -> tuple[Similarities, list[Softmax]]:
+        """What is seen where its losses are run."""
+        if "of losses" not in self.known:
+            seen, written, of_pairs = Similarities(), Softmaxes(*WRITTEN_OUT), Softmaxes("cross_entropy", *WRITTEN_OUT)
+            with suppress(NotProvided), seen, written:
+                replace(self.as_written(), known={}).loss_runs()
+            with suppress(NotProvided), seen, of_pairs:
+                self._losses_of_pairs()
+            self.known["of losses"] = seen, written.seen + of_pairs.seen
+        found: tuple[Similarities, list[Softmax]] = self.known["of losses"]
+        return found
+
+    def learned_scales(self) -> list[LearnedScale]:
+        """The parameters by which cosines are scaled in its cross-entropies of pairs. Raises NotProvided."""
+        factors = {one.factor: one.place for one in self.contrasts() if one.factor is not None}
+        clamped = self._of_losses()[0].clamped
+        found = []
+        for name, parameter in self.module.named_parameters():
+            value = number_of(parameter)
+            if value is None or not parameter.requires_grad:
+                continue
+            of_it = [one for one in clamped if not one.power and _near(one.before, value)]
+            of_power = [one for one in clamped if one.power and _near(one.before, _exp(value))]
+            ends = [end for one in of_power if (end := one.cut_to) is not None]
+            ends += [_exp(end) for one in of_it if (end := one.cut_to) is not None]
+            powers = [x for x in (_exp(value), _exp(-value), 1 / value if value else None, *ends) if x]
+            for factor, place in factors.items():
+                power = any(_near(abs(factor), abs(x)) for x in powers)
+                if power or _near(abs(factor), abs(value)):
+                    found.append(LearnedScale(name, value, factor, power, place, of_it, of_power))
+        if not found:
+            raise NotProvided("no learned scale is seen in its similarities of pairs")
         return found
 
     def as_written(self) -> Self:
@@ -259,7 +347,7 @@ class EmbeddingProbes(LossProbes):
             for holder in holders:
                 items = holder if isinstance(holder, Mapping) else dict(getattr(holder, "__dict__", {}))
                 for name, value in [*items.items(), *(part.named_parameters(recurse=False) if holder is part else ())]:
-                    number = _number(value)
+                    number = number_of(value)
                     if number is not None and isinstance(name, str) and _TEMPERATURE.match(name) and number > 0:
                         found[name] = number
                     if number is not None and isinstance(name, str) and _LOG_SCALE.match(name):
@@ -273,7 +361,7 @@ class EmbeddingProbes(LossProbes):
             name: number
             for part in self.module.modules()
             for name, value in part.named_parameters(recurse=False)
-            if _LOGARITHM.match(name) and (number := _number(value)) is not None
+            if _LOGARITHM.match(name) and (number := number_of(value)) is not None
             if not name.lower().startswith("logit") or self.line_of(rf"\b{name}\s*(:.*)?=.*\blog\(")
         }
 
@@ -303,7 +391,16 @@ class EmbeddingProbes(LossProbes):
         return [self.tokens(rng, self.calling.main.meaning, (length,)).tolist() for length in LENGTHS]
 
 
-def _number(value: Any) -> float | None:
+def _near(one: float, other: float) -> bool:
+    return math.isclose(one, other, rel_tol=1e-4)
+
+
+def _exp(value: float) -> float:
+    return math.exp(min(value, 700.0))
+
+
+def number_of(value: Any) -> float | None:
+    """A single number, of a tensor or plain; None for anything else."""
     if isinstance(value, Tensor) and value.numel() == 1 and value.is_floating_point():
         return float(value.detach())
     return float(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else None

@@ -175,11 +175,12 @@ class _Criteria(TorchFunctionMode):
                 memory = _memory((given, target, args[2:], sorted((n, v) for n, v in kwargs.items() if v is not given)))
                 criterion = Criterion(name, given, target, user_line(), given.requires_grad, memory=memory)
                 is_log = bool(kwargs.get("log_target", False))
-                self.seen.append(replace(criterion, squashed=_is_squashed(given), log_target=is_log))
+                self.seen.append(replace(criterion, squashed=is_squashed(given), log_target=is_log))
         return func(*args, **kwargs)
 
 
-def _is_squashed(given: Tensor) -> bool:
+def is_squashed(given: Tensor) -> bool:
+    """Whether a sigmoid or a softmax made these numbers, and nothing but their order was changed since."""
     step = given.grad_fn
     while step is not None and _REARRANGED.search(step.name()) and step.next_functions:
         step = step.next_functions[0][0]

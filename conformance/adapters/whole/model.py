@@ -26,7 +26,6 @@ from conformance.adapters.whole.calling_parts import part_calling
 from conformance.adapters.whole.capacity import with_room
 from conformance.adapters.whole.chained import as_forward, encoders_of, has_forward, sides_of
 from conformance.adapters.whole.ctc import CtcProbes
-from conformance.adapters.whole.decaying import DecayProbes
 from conformance.adapters.whole.deciding import DecideProbes
 from conformance.adapters.whole.decoding import DecodingProbes
 from conformance.adapters.whole.denoising import DenoisingProbes
@@ -47,6 +46,7 @@ from conformance.adapters.whole.mixed_losses import MixedLossProbes
 from conformance.adapters.whole.mixing import MixingProbes
 from conformance.adapters.whole.pads import pad_of
 from conformance.adapters.whole.pair_losses import PairLossProbes
+from conformance.adapters.whole.parameter_groups import GroupProbes
 from conformance.adapters.whole.placing import load_weights, placed
 from conformance.adapters.whole.recommending import RecommendProbes
 from conformance.adapters.whole.resizing import ResizeProbes
@@ -75,7 +75,7 @@ class WholeModel(
     DecodingProbes,
     ExcuseProbes,
     StateProbes,
-    DecayProbes,
+    GroupProbes,
     RecommendProbes,
     ForecastProbes,
     DecideProbes,

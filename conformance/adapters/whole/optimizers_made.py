@@ -10,6 +10,8 @@ import ast
 import inspect
 import re
 import sys
+import warnings
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -29,16 +31,20 @@ from conformance.adapters.whole.used_functions import functions_called_by, text_
 from conformance.protocol import NotProvided
 
 DECAY = 0.37
+LAYER_DECAY = r"(layer_?(wise_?)?(lr_?)?|lr_layer_?|llrd_?)decay(_rate|_factor)?|llrd(_rate|_factor)?"
+"""Names of the number by which the rates of two layers, one above the other, differ."""
 _MAKES = re.compile(
     r"_?(configure|config|make|build|create|get|set_?up|init(ialize)?|prepare|new|default|split|group|collect)?"
-    r"(_\w+)?_?(optim(i[sz]ers?)?|opt|adamw?|param(eter)?_groups|params_for_\w+)(_\w+)?"
+    r"(_\w+)?_?(optim(i[sz]ers?)?|opt|adamw?|(grouped_)?param(eter)?_groups|params_for_\w+|grouped_param(eter)?s"
+    r"|llrd|layer_?(wise_?)?(lr_?)?decay)(_\w+)?"
 )
 _VALUES: tuple[tuple[str, Any], ...] = (
     (r"weight_?decay|wd|decay|l2", DECAY),
     (r"((base|max|peak|init(ial)?|head|backbone|encoder|decoder)_)?(lr|learning_rate)", 1e-3),
     (r"betas", (0.9, 0.95)),
     (r"device(_type)?", "cpu"),
-    (r"(layer(wise)?_?(lr_)?|lr_|llrd_?)decay(_rate|_factor)?|llrd|decay_rate", 0.8),
+    (LAYER_DECAY, 0.8),
+    (r"lr_decay(_rate|_factor)?|decay_rate", 0.8),
     (r"(n_|num_)?warm_?up(_?(steps?|iters?|iterations|epochs|n))?", 10),
     (r"(n_|num_|max_|total_|training_|train_)*(steps?|iters?|iterations|epochs)|t_max|total", 100),
     (r"steps_per_epoch", 1),
@@ -63,7 +69,9 @@ _PARTLY = re.compile(
 @dataclass(frozen=True)
 class MadeOptimizer:
     """What one function makes. name, function: of it. groups: of parameters, of all its optimizers. schedules: those
-    that move their rates. module: the model that it was made for. given: what the function was given, by name."""
+    that move their rates. module: the model that it was made for. given: what the function was given, by name. twice:
+    the parameters that one optimizer holds more than once. refused: torch makes no optimizer of these groups.
+    by_optimizer: the groups of each; of a function that gives groups alone, all of them."""
 
     name: str
     function: Callable[..., Any]
@@ -71,6 +79,9 @@ class MadeOptimizer:
     schedules: list[LRScheduler]
     module: nn.Module
     given: Mapping[str, Any]
+    twice: Sequence[str] = ()
+    refused: bool = False
+    by_optimizer: Sequence[Sequence[Mapping[str, Any]]] = ()
 
     @property
     def source(self) -> str:
@@ -90,7 +101,7 @@ class MadeOptimizer:
         be left out: what is skipped is what needs no gradient."""
         if _PARTLY.search(self.source):
             return False
-        loops = [node for node in ast.walk(self._tree) if isinstance(node, (ast.For, ast.ListComp, ast.GeneratorExp))]
+        loops = [node for node in ast.walk(self.tree) if isinstance(node, (ast.For, ast.ListComp, ast.GeneratorExp))]
         over = [loop for loop in loops if _goes_over_all(loop, self._all_by_name)]
         skips = any(_skips(loop) for loop in over if isinstance(loop, ast.For))
         return bool(over) and not skips and self._lists_made(over) > 1
@@ -98,9 +109,9 @@ class MadeOptimizer:
     @property
     def unread_list(self) -> str:
         """A list that its code fills with parameters and never reads; "" without one."""
-        names = [node for node in ast.walk(self._tree) if isinstance(node, ast.Name)]
+        names = [node for node in ast.walk(self.tree) if isinstance(node, ast.Name)]
         read = [node.id for node in names if isinstance(node.ctx, ast.Load)]
-        nodes = list(ast.walk(self._tree))
+        nodes = list(ast.walk(self.tree))
         filled = [name for node in nodes for name in _filled(node, self._all_by_name)]
         calls = [name for node in nodes if isinstance(node, ast.Call) for name in _filled(node)]
         return next((name for name in filled if read.count(name) == calls.count(name)), "")  # a call reads its list
@@ -108,14 +119,15 @@ class MadeOptimizer:
     @property
     def _all_by_name(self) -> list[str]:
         """The names that its code gives to all parameters of the model."""
-        kept = [node for node in ast.walk(self._tree) if isinstance(node, ast.Assign)]
+        kept = [node for node in ast.walk(self.tree) if isinstance(node, ast.Assign)]
         named = [
             node for node in kept if _ALL.search(ast.unparse(node.value)) and not isinstance(node.value, ast.ListComp)
         ]
         return [target.id for node in named for target in node.targets if isinstance(target, ast.Name)]
 
     @property
-    def _tree(self) -> ast.AST:
+    def tree(self) -> ast.AST:
+        """Its own code."""
         try:
             return ast.parse(dedent(text_of(inspect.unwrap(self.function))))
         except SyntaxError:
@@ -181,6 +193,13 @@ class MadeOptimizerProbes(PlaceProbes):
 
     def made_optimizers(self) -> list[MadeOptimizer]:
         """One for each function that could be called. Raises NotProvided where there is none."""
+        found = [one for one in self.grouped() if not one.refused]
+        if not found:
+            raise NotProvided("it makes no optimizer")
+        return found
+
+    def grouped(self) -> list[MadeOptimizer]:
+        """The same, and those whose groups torch refuses. Raises NotProvided."""
         if "made optimizers" not in self.known:
             self.known["made optimizers"] = list(_found(self))
         found: list[MadeOptimizer] = self.known["made optimizers"]
@@ -250,19 +269,48 @@ def _found(subject: PlaceProbes) -> Iterator[MadeOptimizer]:
     for name, function, method in _candidates(module):
         try:
             given = _arguments(function, module)
-            made = function(module, **given) if method else function(**given)
-        except Exception:  # it needs what nothing here shows
+        except NotProvided:  # it needs what nothing here shows
+            continue
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # torch's, of a group that holds a parameter twice
+                made = function(module, **given) if method else function(**given)
+        except Exception as error:
+            refused = _refused(error)
+            if refused and (twice := _twice(module, refused)):
+                yield MadeOptimizer(name, function, refused, [], module, given, twice, True)
             continue
         leaves = list(_leaves(made))
         optimizers = [one for one in leaves if isinstance(one, torch.optim.Optimizer)]
         groups = [group for one in optimizers for group in one.param_groups]
+        alone = [one for one in leaves if isinstance(one, dict)] if isinstance(made, (list, tuple)) else []
+        twice = [
+            name for held in ([one.param_groups for one in optimizers] or [alone]) for name in _twice(module, held)
+        ]
         groups = groups or [one for one in leaves if isinstance(one, dict)]
         if groups and all(
             any(isinstance(p, nn.Parameter) for p in group["params"]) for group in groups if group["params"]
         ):
-            yield MadeOptimizer(
-                name, function, groups, [one for one in leaves if isinstance(one, LRScheduler)], module, given
-            )
+            schedules = [one for one in leaves if isinstance(one, LRScheduler)]
+            apart = [one.param_groups for one in optimizers] or [groups]
+            yield MadeOptimizer(name, function, groups, schedules, module, given, twice, by_optimizer=apart)
+
+
+def _refused(error: Exception) -> list[Mapping[str, Any]]:
+    """The groups of an optimizer that torch did not make: those that it had taken, and the one that it refused."""
+    step = error.__traceback__
+    while step is not None and step.tb_next is not None:
+        step = step.tb_next
+    if step is None or step.tb_frame.f_code is not inspect.unwrap(torch.optim.Optimizer.add_param_group).__code__:
+        return []
+    seen = step.tb_frame.f_locals
+    return [*seen["self"].param_groups, seen["param_group"]]
+
+
+def _twice(module: nn.Module, groups: Sequence[Mapping[str, Any]]) -> list[str]:
+    """The names of the parameters that groups hold more than once."""
+    count = Counter(id(one) for group in groups for one in group["params"])
+    return [name for name, parameter in module.named_parameters() if count[id(parameter)] > 1]
 
 
 def _candidates(module: nn.Module) -> Iterator[tuple[str, Callable[..., Any], bool]]:
@@ -283,6 +331,8 @@ def _arguments(function: Callable[..., Any], module: nn.Module) -> dict[str, Any
         if parameter.name == "self" or parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
             continue
         value = next((value for words, value in _VALUES if re.fullmatch(words, lower)), None)
+        if re.fullmatch(LAYER_DECAY, lower) and type(parameter.default) is float and parameter.default != 1:
+            value = parameter.default  # by some a rate is multiplied, by others divided
         if MODELS.fullmatch(lower):
             value = module
         elif lower == "named_parameters":

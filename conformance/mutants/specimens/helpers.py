@@ -409,3 +409,11 @@ def distillation_loss(student_logits, teacher_logits, keep, temperature=2.0):
 def rms_norm(x, weight, eps=1e-6):
     """Each token by its root mean square."""
     return x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + eps) * weight
+
+
+def resize_positions(positions, grid):
+    """(N, d) of a square grid, to a square grid of another side."""
+    side = math.isqrt(len(positions))
+    image = positions.reshape(1, side, side, -1).permute(0, 3, 1, 2)
+    image = F.interpolate(image, size=(grid, grid), mode="bicubic", align_corners=False)
+    return image.permute(0, 2, 3, 1).reshape(grid * grid, -1)

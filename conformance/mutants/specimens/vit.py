@@ -48,3 +48,16 @@ class ViT(nn.Module):
         scores = self(share * images + (1 - share) * images[order])
         own, other = F.cross_entropy(scores, labels), F.cross_entropy(scores, labels[order])
         return share * own + (1 - share) * other
+
+
+def layer_decay_groups(model, lr=1e-3, weight_decay=0.05, layer_decay=0.75):
+    """Groups for AdamW: each layer learns more slowly than the one above it, and norms and biases do not decay."""
+    above, groups = len(model.encoder.layers) + 1, []
+    for name, parameter in model.named_parameters():
+        layer = above if name.startswith(("norm", "head")) else 0
+        if name.startswith("encoder.layers."):
+            layer = 1 + int(name.split(".")[2])
+        rate = lr * layer_decay ** (above - layer)
+        decay = weight_decay if parameter.dim() > 1 else 0.0
+        groups.append({"params": [parameter], "lr": rate, "weight_decay": decay})
+    return groups

@@ -31,6 +31,11 @@ LEVEL = "else self.alpha_bar[later]"
 TOGETHER = (
     "both = self(torch.cat([x, x]), torch.cat([t, t]), torch.cat([labels, 0 * labels + self.n_classes]))\n        "
 )
+NO_CLASS = "dropped-labels-are-no-class"
+NONE = "self.none, self.drop = nn.Embedding(n_classes + 1, width), n_classes"
+UNGUIDED = {"def guided(self, x, t, labels, scale):": "def guided(self, x, t, labels, scale, how):"}
+FILLED = "labels.masked_fill(torch.rand(labels.shape) < self.drop, self.none)"
+PUT_IN = "labels = labels.clone()\n            labels[torch.rand(labels.shape) < self.drop] = self.none"
 MOVE = "slow.mul_(decay).add_(fast, alpha=1 - decay)"
 
 
@@ -66,6 +71,28 @@ MOVE = "slow.mul_(decay).add_(fast, alpha=1 - decay)"
         (HANDED, {LEVEL: "else self.alpha_bar[now - 1]"}, "FAIL"),
         (HANDED, {LEVEL: "else self.alpha_bar[now] / 2"}, "FAIL"),
         (HANDED, {"- 1, 0, n_steps)": "// 9, 0, n_steps)"}, "NOT_PROVIDED"),  # it begins in the middle
+        (NO_CLASS, {}, "PASS"),
+        (NO_CLASS, {"torch.where(torch.rand(labels.shape) < self.drop, self.none, labels)": FILLED}, "PASS"),
+        (NO_CLASS, {"labels = torch.where(torch.rand(labels.shape) < self.drop, self.none, labels)": PUT_IN}, "PASS"),
+        (NO_CLASS, {"torch.full_like(labels, self.n_classes)": "torch.zeros_like(labels)"}, "FAIL"),
+        (NO_CLASS, {NONE: "self.none, self.drop = nn.Embedding(n_classes + 1, width), 0"}, "FAIL"),
+        (
+            NO_CLASS,
+            {NONE: "self.none, self.drop = nn.Embedding(n_classes + 1, width), n_classes - 1"} | UNGUIDED,
+            "FAIL",
+        ),
+        (
+            NO_CLASS,
+            {NONE: "self.none, self.drop = nn.Embedding(n_classes + 1, width), 0"} | UNGUIDED,
+            "PASS",
+        ),  # labels from 1
+        (NO_CLASS, {"nn.Embedding(n_classes + 1, width)": "nn.Embedding(n_classes, width)"}, "FAIL"),
+        (
+            NO_CLASS,
+            {NONE: "self.none, self.drop = nn.Embedding(n_classes, width), 0"} | UNGUIDED,
+            "NOTE",
+        ),  # 0 may be none
+        (NO_CLASS, {"if self.training:": "if False:"}, "NOT_PROVIDED"),
         (SLOW, {}, "PASS"),
         (SLOW, {MOVE: "slow.lerp_(fast, 1 - decay)"}, "PASS"),
         (SLOW, {MOVE: "slow.lerp_(fast, decay)"}, "FAIL"),

@@ -41,6 +41,52 @@ WITHOUT_PADDING = """
         real = labels != pad_id
         return ((logits.argmax(-1) == labels) & real).sum() / real.sum()
 """
+BOTH_SIDES = """
+    def clip_loss(image_features, text_features, scale):
+        logits = scale * image_features @ text_features.t()
+        own = torch.arange(len(logits))
+        return (F.cross_entropy(logits, own) + F.cross_entropy(logits.t(), own)) / 2
+"""
+ONE_MATRIX = """
+    def contrastive_loss(similarity):
+        own = torch.arange(len(similarity))
+        return F.cross_entropy(similarity, own) + F.cross_entropy(similarity.t(), own)
+"""
+RANKS = """
+    def ranking_metrics(ranks, ks=(5, 10)):
+        '''ranks: (N,), 0 is the best'''
+        ranks = ranks.double()
+        found = {"mrr": (1 / (ranks + 1)).mean().item()}
+        for k in ks:
+            found[f"ndcg@{k}"] = ((ranks < k) / torch.log2(ranks + 2)).mean().item()
+        return found
+"""
+FROM_ONE = """
+    def ndcg(ranks, k=10):
+        return sum(1 / math.log2(rank + 1) for rank in ranks.tolist() if rank <= k) / len(ranks)
+"""
+BY_CHANCE = """
+    def mixup_cutmix(images, labels, num_classes):
+        other, soft = images.flip(0), F.one_hot(labels, num_classes).float()
+        share = float(torch.rand(()))
+        if torch.rand(()) < 0.5:
+            images = share * images + (1 - share) * other
+        else:
+            wide = int(images.shape[-1] * (1 - share))
+            images = torch.cat([other[..., :wide], images[..., wide:]], -1)
+            share = 1 - wide / images.shape[-1]
+        return images, share * soft + (1 - share) * soft.flip(0)
+"""
+RESIZED = """
+    def resize_pos_embed(pos_embed, new_grid):
+        cls, patches = pos_embed[:, :1], pos_embed[:, 1:]
+        side = math.isqrt(patches.shape[1])
+        image = patches.reshape(1, side, side, -1).permute(0, 3, 1, 2)
+        image = F.interpolate(image, size=(new_grid, new_grid), mode="bicubic", align_corners=False)
+        return torch.cat([cls, image.flatten(2).transpose(1, 2)], dim=1)
+"""
+CONTRAST, NDCG = "contrastive-losses-prefer-the-own-partner", "ndcg-discounts-by-the-rank"
+MIXED, PLACES = "mixed-samples-have-mixed-labels", "resized-positions-keep-their-features"
 CTC, HISTORY = "paths-of-ctc-merge-repeats-and-drop-blanks", "histories-keep-the-last-items"
 ACCURACY = "accuracy-is-the-share-of-right-answers"
 
@@ -53,6 +99,16 @@ ACCURACY = "accuracy-is-the-share-of-right-answers"
         (RIGHT_ALIGNED, "row[-len(items):]", "row[:len(items)]", HISTORY),
         (WITHOUT_PADDING, "max(1, real.sum().item())", "gold.numel()", ACCURACY),
         (WITHOUT_PADDING, "& real).sum() / real.sum()", ").float().mean()", ACCURACY),
+        (BOTH_SIDES, "logits.t(), own", "logits, own", CONTRAST),
+        (BOTH_SIDES.replace(" / 2", ""), "logits.t(), own", "logits, own", CONTRAST),
+        (ONE_MATRIX, "similarity.t(), own", "similarity, own", CONTRAST),
+        (BOTH_SIDES, "F.cross_entropy(logits, own)", "F.cross_entropy(logits.softmax(-1), own)", CONTRAST),
+        (ONE_MATRIX, "F.cross_entropy(similarity, own)", "F.cross_entropy(similarity.softmax(-1), own)", CONTRAST),
+        (RANKS, "torch.log2(", "torch.log(", NDCG),
+        (FROM_ONE, "math.log2(", "math.log(", NDCG),
+        (BY_CHANCE, "share = 1 - wide /", "share = wide /", MIXED),
+        (RESIZED, "image.flatten(2).transpose(1, 2)", "image.reshape(1, new_grid**2, -1)", PLACES),
+        (RESIZED, "image.flatten(2).transpose(1, 2)", "image.transpose(2, 3).flatten(2).transpose(1, 2)", PLACES),
     ],
 )
 def test_another_form_is_right_and_its_mistake_is_found(functions, text, right, wrong, claim):

@@ -4,52 +4,16 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from wholes import Whole  # noqa: E402
+from optimizer_styles import SORTED, WHOLE, result  # noqa: E402
 
-import conformance.checks  # noqa: E402, F401
-from conformance.adapters.whole.model import whole_model  # noqa: E402
-from conformance.check import CHECKS  # noqa: E402
-from conformance.runner import run_check  # noqa: E402
-
-HEAD = '''
-import math
-import torch
-from torch import nn
-from torch.optim.lr_scheduler import CosineAnnealingLR, LambdaLR, LinearLR, SequentialLR
-
-class GPT(nn.Module):
-    """A causal language model."""
-    def __init__(self, vocab_size=31):
-        super().__init__()
-        self.wte, self.wpe = nn.Embedding(vocab_size, 8), nn.Embedding(16, 8)
-        self.block = nn.TransformerEncoderLayer(8, 2, 16, 0.0, batch_first=True)
-        self.head = nn.Linear(8, vocab_size)
-    def forward(self, ids):
-        future = torch.ones(ids.shape[1], ids.shape[1]).triu(1).bool()
-        return self.head(self.block(self.wte(ids) + self.wpe(torch.arange(ids.shape[1])), future))
-
-'''
 HOLDS, RISES = "model-optimizer-holds-every-parameter", "model-schedule-rises-in-warm-up-and-then-falls"
 APART = "model-optimizer-treats-norms-apart"
-SORTED = """
-def build_optimizer(model, lr=1e-3, weight_decay=0.1):
-    decay, no_decay = set(), set()
-    for name, p in model.named_parameters():
-        if not p.requires_grad:
-            continue
-        {rule}
-    params = dict(model.named_parameters())
-    return torch.optim.AdamW([
-        {{"params": [params[n] for n in sorted(decay)], "weight_decay": weight_decay}},
-        {{"params": [params[n] for n in sorted(no_decay)], "weight_decay": 0.0}},
-    ], lr=lr)
-"""
-WHOLE = "(no_decay if p.ndim < 2 else decay).add(name)"
 RIGHT = {
     "names in sets": SORTED.format(rule=WHOLE),
     "groups alone": """
 def get_param_groups(model, lr=1e-3, layer_decay=0.8):
-    return [{"params": [p], "lr": lr * layer_decay ** i} for i, p in enumerate(model.parameters())]
+    held = list(model.parameters())
+    return [{"params": [p], "lr": lr * layer_decay ** (len(held) - i)} for i, p in enumerate(held)]
 """,
     "what is frozen": """
 def make_optimizer(model, lr=1e-3):
@@ -111,10 +75,6 @@ RATES = {
 }
 
 
-def result(made, text, claim):
-    return run_check(CHECKS[claim], Whole(whole_model(made("GPT", HEAD + text))), "quick")
-
-
 @pytest.mark.parametrize("style", RIGHT)
 def test_an_optimizer_that_holds_all_is_right(style, made):
     assert result(made, RIGHT[style], HOLDS).verdict.name == "PASS"
@@ -170,3 +130,49 @@ def make_optimizer(model, lr=1e-3, weight_decay=0.1):
 
 def test_a_function_that_asks_for_something_unknown_is_not_provided(made):
     assert result(made, "def make_optimizer(model, ledger): return ledger(model)", HOLDS).verdict.name == "NOT_PROVIDED"
+
+
+PARTS = {
+    "groups of parts": """
+def make_optimizer(model, lr=1e-3):
+    parts = (model.wte, model.wpe, model.block.norm1, model.block, model.head)
+    seen, groups = set(), []
+    for part in parts:
+        groups.append({"params": [p for p in part.parameters() if p not in seen], "lr": lr})
+        seen.update(part.parameters())
+    return torch.optim.AdamW(groups, lr=lr)
+""",
+    "an optimizer for matrices": """
+def build_optimizers(model, lr=1e-3, weight_decay=0.1):
+    matrices = [p for p in model.parameters() if p.ndim > 1]
+    vectors = [p for p in model.parameters() if p.ndim < 2]
+    options = {"weight_decay": weight_decay}
+    return torch.optim.SGD(matrices, lr=0.02), torch.optim.AdamW(vectors, lr=lr, **options)
+""",
+}
+
+
+@pytest.mark.parametrize("style", PARTS)
+def test_groups_that_are_made_for_another_reason_are_not_asked_about_decay(style, made):
+    assert result(made, PARTS[style], APART).verdict.name == "NOT_PROVIDED"
+
+
+def test_biases_alone_may_be_kept_from_decay(made):
+    text = """
+def get_param_groups(model, lr=1e-3, weight_decay=0.1):
+    named = model.named_parameters()
+    return [{"params": [p], "weight_decay": 0.0 if name.endswith("bias") else weight_decay} for name, p in named]
+"""
+    assert result(made, text, APART).verdict.name == "PASS"
+
+
+def test_a_head_that_decays_as_a_whole_does_not_count_as_norms(made):
+    text = """
+def make_optimizer(model, lr=1e-3, weight_decay=0.1):
+    head = set(model.head.parameters())
+    body = [p for p in model.parameters() if p not in head]
+    matrices, vectors = ([p for p in body if (p.ndim > 1) == wide] for wide in (True, False))
+    groups = [{"params": matrices}, {"params": vectors, "weight_decay": 0.0}, {"params": list(head), "lr": 10 * lr}]
+    return torch.optim.AdamW(groups, lr=lr, weight_decay=weight_decay)
+"""
+    assert result(made, text, APART).verdict.name == "PASS"
