@@ -125,6 +125,7 @@ HURTS = {
     ),
 }  # fmt: skip
 
+SLOW = {"sleeps when built"}
 IN_CI = {
     "loops when imported", "sleeps when built", "loops where an error is shown", "blocks the signal of its time",
     "raises 20 MB", "calls itself without a limit", "kills the process above it", "exits", "closes every descriptor",
@@ -135,7 +136,10 @@ IN_CI = {
 
 
 def cases(of):
-    return [pytest.param(case, id=name, marks=() if name in IN_CI else pytest.mark.deep) for name, case in of.items()]
+    def marks(name):
+        return pytest.mark.slow if name in SLOW else () if name in IN_CI else pytest.mark.deep
+
+    return [pytest.param(case, id=name, marks=marks(name)) for name, case in of.items()]
 
 
 def outcome(folder: Path, source: str) -> str:

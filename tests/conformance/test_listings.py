@@ -65,6 +65,7 @@ def test_definitions_are_cut_out_and_statements_left(tmp_path):
     assert second.source.index("class Norm") < second.source.index("class CentredRMSNorm")
 
 
+@pytest.mark.slow
 def test_every_class_has_a_row_with_its_verdict(tmp_path, capsys):
     (tmp_path / "document.txt").write_text(DOCUMENT)
     assert listings.main([str(tmp_path), "--budget", "quick", "--markdown", str(tmp_path / "page.md")]) == 0

@@ -74,6 +74,7 @@ def test_an_endless_loop_is_an_error_by_the_processor_time_that_it_uses(miniatur
     assert "miniatures.py" in result.message
 
 
+@pytest.mark.slow
 def test_an_interrupted_process_has_not_used_its_time(monkeypatch):
     """A machine that is busy elsewhere, or a laptop that sleeps, is no hang."""
     monkeypatch.setattr(supervisor_module, "ASLEEP", 1000.0)

@@ -361,7 +361,7 @@ return along;
 """The lines whose upright part runs along the border of a frame, where it looks like a part of the frame."""
 
 
-@pytest.mark.parametrize("example", ["encoder-decoder", "gpt-train-step"])
+@pytest.mark.parametrize("example", ["encoder-decoder", pytest.param("gpt-train-step", marks=pytest.mark.slow)])
 def test_no_line_runs_along_the_border_of_a_frame(chrome, tmp_path, example):
     from minigrad.cli import main
 

@@ -46,6 +46,7 @@ def test_our_model_keeps_every_claim_that_can_be_asked(name):
     assert all(result.message for result in found.values() if result.verdict is Verdict.NOT_PROVIDED)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["GPT2LMHeadModel", *DEEP])
 def test_the_library_answers_every_claim_alike(name):
     library = pytest.importorskip("transformers")

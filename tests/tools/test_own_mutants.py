@@ -188,6 +188,7 @@ def test_half_a_line_of_results_is_left_out_and_written_behind(tmp_path: Path) -
     assert list(own.read(file, own.Tried)) == [row, row]
 
 
+@pytest.mark.slow
 def test_mutants_meet_the_tests_in_a_process_that_can_harm_nothing(root: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     out.mkdir()

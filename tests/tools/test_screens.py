@@ -78,6 +78,7 @@ def test_a_folder_that_is_not_there_and_one_without_pages_are_each_a_sentence(tm
         assert said in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_the_command_says_where_something_is_wrong(browser, tmp_path, capsys):
     (tmp_path / "page.html").write_text(HEAD + WRONG["did not load"], encoding="utf-8")
     assert screens.main([str(tmp_path), "--shots", str(tmp_path / "shots")]) == 1

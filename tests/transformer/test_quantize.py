@@ -232,6 +232,7 @@ def test_a_command_says_what_it_cannot_store(folder, capsys):
 # --- what it costs --------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_trained_model_foresees_almost_as_well(tmp_path, capsys):
     """A model that learned bytes: perplexity within 0.2 % for int8, and within 0.5 % for bfloat16."""
     run = tmp_path / "run"

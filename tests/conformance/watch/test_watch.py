@@ -125,6 +125,7 @@ def test_on_a_busy_machine_patience_is_longer(run, monkeypatch):
     assert run(loop(10**9), steps=30, least=7).steps == 30
 
 
+@pytest.mark.slow
 def test_watching_ends_the_script_after_so_many_seconds(run):
     found = run(loop(2, "__import__('time').sleep(100)"), seconds=3)
     assert (found.steps, found.ended) == (1, "3 s were over")
