@@ -35,6 +35,7 @@ from pathlib import Path
 from types import FunctionType, MethodType, ModuleType
 from typing import Any
 
+from conformance.adapters.loading import load_file, load_module, repository_root
 from conformance.adapters.specification import MINIGRAD_MODES, Specification, SpecificationError, is_expression, parse
 from conformance.adapters.stated import Stated
 from conformance.places import innermost_line
@@ -168,7 +169,7 @@ def _adapter(spec: Specification, name: str) -> ModuleType:
 
 def _load(spec: Specification, folders: Sequence[str]) -> ModuleType:
     try:
-        module = _load_file(Path(spec.target)) if spec.is_file else _load_module(spec.target, folders)
+        module = load_file(Path(spec.target)) if spec.is_file else load_module(spec.target, folders)
         if "torch" in sys.modules and (path := getattr(module, "__file__", None)):
             root = repository_root(Path(path)) or Path(path).resolve().parent
             _adapter(spec, "conformance.adapters.absent_gpu").stand_in_for_gpu(module, root)
@@ -189,84 +190,6 @@ def _load(spec: Specification, folders: Sequence[str]) -> ModuleType:
                 "if __name__ == '__main__'"
             ) from error
         raise SpecificationError(f"--impl {spec.text}: importing it raised {_sentence(error)}") from error
-
-
-ROOT_MARKS = (".git", "pyproject.toml", "setup.py", "requirements.txt")
-
-
-def repository_root(path: Path) -> Path | None:
-    """The nearest folder around a file that looks like the root of a repository; None where there is none."""
-    return next((folder for folder in path.resolve().parents if any((folder / m).exists() for m in ROOT_MARKS)), None)
-
-
-def _load_file(path: Path) -> ModuleType:
-    """Import a file as Python would from its own folder; a file inside packages, as the package's module.
-
-    A folder from which it imports with dots is a package, with an __init__.py or without, and so is one that has the
-    file's own name, if the file imports from it. Absolute imports are found from any folder between the file and the
-    root of its repository, and from the repository's src.
-    """
-    root, parts = path.parent, [path.stem] if path.stem != "__init__" else []
-    imports = _imports_of(path)
-    namesake = _folders_up_to_its_namesake(path, imports)
-    dots = max([namesake, *(node.level for node in imports if isinstance(node, ast.ImportFrom))])
-    while (root / "__init__.py").is_file() or (len(parts) <= dots and root.name.isidentifier()):
-        parts.insert(0, root.name)
-        root = root.parent
-    repository = repository_root(path)
-    around = [repository, repository / "src", *path.parents[: path.parents.index(repository)]] if repository else []
-    # The package's root first: models/models.py must not hide its package.
-    folders = [folder for folder in (root, path.parent, *around) if not (namesake and folder == path.parent)]
-    with _importing(*folders):
-        package = getattr(sys.modules.get(parts[0]), "__path__", None)
-        if path.parent != root and (parts[0] not in sys.modules or str(root / parts[0]) in (package or ())):
-            return importlib.import_module(".".join(parts))
-        name = path.stem if path.stem not in sys.modules and path.stem.isidentifier() else f"subject_{path.stem}"
-        module_spec = importlib.util.spec_from_file_location(name, path)
-        assert module_spec is not None
-        assert module_spec.loader is not None
-        module = importlib.util.module_from_spec(module_spec)
-        sys.modules[name] = module
-        module_spec.loader.exec_module(module)
-        return module
-
-
-def _folders_up_to_its_namesake(path: Path, imports: Sequence[ast.Import | ast.ImportFrom]) -> int:
-    """How many folders up the one is that has a file's name and from which the file imports; 0 for none."""
-    names = [node.module or "" for node in imports if isinstance(node, ast.ImportFrom) and not node.level]
-    names += [alias.name for node in imports if isinstance(node, ast.Import) for alias in node.names]
-    if not any(name.startswith(f"{path.stem}.") for name in names):
-        return 0
-    return next((up for up, folder in enumerate(path.parents, 1) if folder.name == path.stem), 0)
-
-
-def _imports_of(path: Path) -> list[ast.Import | ast.ImportFrom]:
-    """The imports of a file; none where it cannot be read."""
-    try:
-        tree = ast.parse(path.read_bytes())
-    except (OSError, SyntaxError, ValueError):
-        return []
-    return [node for node in ast.walk(tree) if isinstance(node, ast.Import | ast.ImportFrom)]
-
-
-def _load_module(name: str, folders: Sequence[str]) -> ModuleType:
-    with _importing(Path.cwd(), *map(Path, folders)):
-        return importlib.import_module(name)
-
-
-@contextmanager
-def _importing(*folders: Path) -> Iterator[None]:
-    """The folders come first while a subject is imported, last afterwards (for its imports inside functions); no
-    option of our command line is taken for the subject's."""
-    names = list(dict.fromkeys(str(folder) for folder in folders))
-    sys.path[:0] = names
-    arguments, sys.argv = sys.argv, sys.argv[:1]  # a file that parses its options when imported gets its defaults
-    try:
-        yield
-    finally:
-        sys.argv = arguments
-        del sys.path[: len(names)]
-        sys.path.extend(names)
 
 
 def _find(module: ModuleType, spec: Specification) -> Any:

@@ -14,7 +14,7 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-from conformance.adapters import ROOT_MARKS
+from conformance.adapters.loading import ROOT_MARKS
 from conformance.grading.submissions import GradingError, Submission
 
 LARGEST = 64 * 2**20

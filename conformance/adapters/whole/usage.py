@@ -22,7 +22,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from conformance.adapters import repository_root
+from conformance.adapters.loading import repository_root
 from conformance.adapters.whole.syntax import Scope, Source, read, read_notebook
 
 MAX_FILES = 400
