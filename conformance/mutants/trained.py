@@ -84,3 +84,11 @@ changed(
     breaks=("slow-copies-of-weights-follow-slowly",),
     defect="The whole weight is added to the average.",
 )
+changed(
+    "FunctionScoresPadding",
+    TRAINED,
+    "(logarithms * (words != pad_id)).sum(1)",
+    "logarithms.sum(1)",
+    breaks=("numbers-of-texts-do-not-depend-on-their-neighbours",),
+    defect="Padding is summed into the score of a text.",
+)

@@ -288,3 +288,11 @@ changed(
     breaks=("probabilities-are-shares-of-classes",),
     defect="The probabilities of a sentence are normalised over the batch.",
 )
+changed(
+    "HeadIsTiedToNothing",
+    GPT,
+    "self.head.weight = self.tokens.weight",
+    "self.head.weight = nn.Embedding(*self.tokens.weight.shape).weight",
+    breaks=("tied-weights-belong-to-two-parts",),
+    defect="The head takes the weight of a new table that nothing else uses.",
+)

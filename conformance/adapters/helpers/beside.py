@@ -15,6 +15,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from conformance.adapters.functions.subjects import source_of
+from conformance.adapters.helpers.criteria import CRITERION
 from conformance.adapters.helpers.training import is_trainer
 from conformance.adapters.helpers.trial import HELPERS
 from conformance.adapters.inference.construct import CONFIGS
@@ -42,7 +43,6 @@ _ACTS = (
 """What a function that does more than compute says; it is not called."""
 
 _MANY = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
-_CRITERION = re.compile(r"Loss|Criterion|Objective")
 
 
 def acts(code: Callable[..., Any] | type, but: str = "") -> bool:
@@ -70,7 +70,7 @@ def criteria_beside(found: Any) -> list[Callable[..., Any]]:
     DistillationLoss is called as distillation_loss."""
     made = []
     for cls in classes_beside(found):
-        if issubclass(cls, nn.Module) and _CRITERION.search(cls.__name__):
+        if issubclass(cls, nn.Module) and CRITERION.search(cls.__name__):
             with suppress(Exception):  # it wants what nothing here shows
                 module = cls()
                 if not any(True for _ in module.parameters()):

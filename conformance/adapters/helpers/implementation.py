@@ -10,6 +10,7 @@ from conformance.adapters import Specification
 from conformance.adapters.functions.implementation import FunctionImplementation, roles_of
 from conformance.adapters.helpers.beside import acts
 from conformance.adapters.helpers.examining import Examined, examine
+from conformance.adapters.helpers.neighbours import compared, takes_texts
 from conformance.adapters.helpers.training import is_trainer, trained
 from conformance.adapters.helpers.trial import HELPERS
 from conformance.adapters.whole.model import WholeModel
@@ -41,7 +42,9 @@ class HelpersImplementation:
         self.trainers = [
             one for one in plain if subject is not None and is_trainer(one) and not acts(one, but="torch.save")
         ]
-        self.functions = [one for one in plain if is_helper(one) or one in self.trainers]
+        self.of_texts = [one for one in plain if subject is not None and takes_texts(one) and not acts(one)]
+        beside_it = [*self.trainers, *self.of_texts]
+        self.functions = [one for one in plain if is_helper(one) or one in beside_it]
         self.served: dict[str, list[FunctionImplementation]] = {}
         for function in functions:
             proposed = roles_of(function)
@@ -65,6 +68,7 @@ class HelpersImplementation:
             self._examined = examine(self.functions)
             if self.subject is not None:
                 self._examined.add(trained(self.trainers, self.subject))
+                self._examined.add(compared(self.of_texts, self.subject))
         return self._examined
 
     def build(self, role: str, config: Mapping[str, Any]) -> Any:

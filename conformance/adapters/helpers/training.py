@@ -15,8 +15,8 @@ import re
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from textwrap import dedent
-from types import MethodType
+from itertools import product
+from types import MethodType, SimpleNamespace
 from typing import Any
 from unittest import mock
 
@@ -25,6 +25,9 @@ import torch
 from torch import Tensor, nn
 
 from conformance.adapters.functions.arguments import PAD, read
+from conformance.adapters.helpers.criteria import CrossEntropy, criteria_of
+from conformance.adapters.helpers.drawn import Parts, drawn, parts_of, tree_of
+from conformance.adapters.helpers.modes import left_in_evaluation, rests
 from conformance.adapters.helpers.trial import Trouble, seeded
 from conformance.adapters.inference.calls import tensors_in
 from conformance.adapters.inference.facts import Unresolved
@@ -87,7 +90,10 @@ _INPUTS = r"input_?(ids|s)?|ids|tokens?|x|text|pixel_values|images?"
 _WORDS = {
     "model": r"(\w+_)?(model|net|network|module|transformer)",
     "optimizer": r"(model_)?(opt|optim|optimi[sz]er)",
-    "loader": r"(train(ing)?_?)?(data_?)?(loader|dl|iter|iterator|iterable|batches|set|data|dataset|stream|corpus)",
+    "loader": (
+        r"(train(ing)?_?)?(data_?)?"
+        r"(loader|dl|iter|iterator|iterable|batches|set|data|dataset|stream|corpus|sampler)"
+    ),
     "judged": r"(val(id)?|validation|dev|test|eval)_?(data_?)?(loader|dl|iter|batches|set|data)",
     "criterion": r"criterion|(loss|crit)_?(fn|func|function|f|criterion)?",
     "scheduler": r"(lr_)?sched(uler)?",
@@ -107,14 +113,16 @@ _WORDS = {
     "every": r"\w*(log|print|eval|report)\w*(every|interval|freq|steps)",
     "seed": r"(random_)?seed",
     "warmup": r"(n_|num_)?warm_?up\w*",
+    "batch": r"(data_?|mini_?)?batch",
+    "smoothing": r"(label_?)?smooth(ing)?|eps(ilon)?",
 }
 """What the parameters of a function that trains mean. Others are inputs of the model, in their order."""
 _NUMBERS = {
     **{"epochs": 2, "epoch": 0, "steps": STEPS, "size": 2, "rate": 1e-3, "clip": 1.0, "accumulated": 2},
-    **{"decay": 0.0, "every": 1, "seed": 0, "warmup": 2},
+    **{"decay": 0.0, "every": 1, "seed": 0, "warmup": 2, "smoothing": 0.1},
 }
-_SHORT = ("epochs", "steps", "size")
-"""What is given although it has a default."""
+_GIVEN = ("epochs", "steps", "size", "optimizer")
+"""What is given although it has a default: few steps; and without an optimizer a function may only evaluate."""
 
 
 def is_trainer(function: Callable[..., Any]) -> bool:
@@ -140,6 +148,16 @@ class Found:
     mend: str = ""
 
 
+_MODES = "functions-that-train-stay-in-training-mode"
+_LEFT = Trouble(
+    "The model is set to evaluation within the loop that trains it, and nothing sets it back: from then on its dropout "
+    "does nothing.",
+    "model.train() behind the evaluation",
+    "none",
+)
+_SET_BACK = "call model.train() at the beginning of each epoch, or after each evaluation"
+
+
 def trained(functions: Sequence[Callable[..., Any]], subject: WholeModel) -> Iterator[Found]:
     """What the claims say of the functions that train: nothing of one that could not be run, or stepped nothing."""
     if sum(p.numel() for p in subject.module.parameters()) > LARGEST:
@@ -147,6 +165,8 @@ def trained(functions: Sequence[Callable[..., Any]], subject: WholeModel) -> Ite
     for function in functions:
         ran = _ran(function, subject)
         if ran is None:
+            if place := left_in_evaluation(function) if rests(subject.module) else "":
+                yield Found(_MODES, function.__name__, _LEFT, place, _SET_BACK)
             continue
         run, cuts_labels = ran
         for claim, rules in RULES.items():
@@ -176,16 +196,23 @@ def _judged(claim: str, rules: tuple[str, ...], run: Run, name: str) -> Iterator
 def _ran(function: Callable[..., Any], subject: WholeModel) -> tuple[Run, bool] | None:
     """The run of a function with the first form of labels with which it makes two steps, and whether it cuts the labels
     out of the text itself; None where it makes none."""
-    for labels_of in _forms(subject):
+    for labels_of, own in product(_forms(subject), (False, True)):
         try:
             trial = _Trial(function, subject, labels_of)
-            run = trial.run()
+            criteria = trial.own_criteria() if own else [trial.criterion]
         except Exception:  # its parameters mean nothing known, its source is not to be had, the model does not answer
             return None
-        if run.steps >= 2:
-            return run, not trial.gave_labels and subject.kind in ("language_model", "sequence_to_sequence")
-        if not run.whole:
-            return None  # its time was over
+        for criterion in criteria:
+            trial = _Trial(function, subject, labels_of)
+            trial.criterion = criterion
+            try:
+                run = trial.run()
+            except Exception:  # what it is to be given is not known
+                return None
+            if run.steps >= 2:
+                return run, not trial.gave_labels and subject.kind in ("language_model", "sequence_to_sequence")
+            if not run.whole:
+                return None  # its time was over
     return None
 
 
@@ -197,11 +224,11 @@ def _forms(subject: WholeModel) -> list[Labels]:
     """Labels that a model may have: the next words, numbers of classes, or numbers like the answer."""
 
     def words(out: Tensor, main: Tensor) -> tuple[Tensor, nn.Module]:
-        return main.roll(-1, 1) % out.shape[-1], nn.CrossEntropyLoss()
+        return main.roll(-1, 1) % out.shape[-1], CrossEntropy()
 
     def classes(out: Tensor, main: Tensor) -> tuple[Tensor, nn.Module]:
         rows = out.shape[:-1]
-        return torch.arange(rows.numel()).view(rows) % min(out.shape[-1], 3), nn.CrossEntropyLoss()
+        return torch.arange(rows.numel()).view(rows) % min(out.shape[-1], 3), CrossEntropy()
 
     def numbers(out: Tensor, main: Tensor) -> tuple[Tensor, nn.Module]:
         return torch.zeros_like(out), nn.MSELoss()
@@ -219,12 +246,22 @@ class _Trial:
         is_method = isinstance(function, MethodType)
         self.function = getattr(self.module, function.__name__) if is_method else function  # of this copy
         example = self.subject.example(ROWS)
-        self.inputs = {m: v for m, v in self.subject.tensors(example).items() if isinstance(v, Tensor)}
-        out = self._answer(example)
-        self.labels, self.criterion = labels_of(out, [*self.inputs.values()][-1])
+        given = {m: v for m, v in self.subject.tensors(example).items() if isinstance(v, Tensor)}
+        self.inputs = {m: self._turned(v) for m, v in given.items()}
+        labels, self.criterion = labels_of(self._answer(example), [*given.values()][-1])
+        self.labels = self._turned(labels)
         self.arguments = read(self.function, _WORDS, (*self.inputs, "labels"))
         self.optimizer = torch.optim.SGD(self.module.parameters(), lr=1e-3)
-        self.tree = ast.parse(dedent(inspect.getsource(self.function)))
+        self.tree = tree_of(self.function)
+
+    def _turned(self, x: Tensor) -> Tensor:
+        """As the model takes it: one that takes (T, B) is trained on (T, B)."""
+        return self.subject.calling.turned(x) if x.ndim > 1 else x
+
+    def own_criteria(self) -> list[nn.Module]:
+        """The losses of its file, where it has to be given one."""
+        settings = {meaning: self._value(meaning) for meaning in ("words", "pad", "smoothing")}
+        return [*criteria_of(self.function, settings, _WORDS)] if self.arguments.has("criterion") else []
 
     def _answer(self, example: Arrays) -> Tensor:
         """What the model answers, in its own shape: not with an image or a series in one row."""
@@ -242,7 +279,7 @@ class _Trial:
         if not self.arguments.has("model") and not isinstance(self.function, MethodType):
             raise Unresolved(f"{self.arguments.name} takes no model")
         given = inspect.signature(self.function).parameters
-        taken = [m for m, n in self.arguments.parameter_of.items() if given[n].default is given[n].empty or m in _SHORT]
+        taken = [m for m, n in self.arguments.parameter_of.items() if given[n].default is given[n].empty or m in _GIVEN]
         values = {meaning: self._value(meaning) for meaning in taken}
 
         def call() -> None:
@@ -264,9 +301,11 @@ class _Trial:
         if meaning == "labels":
             self.gave_labels = True
             return self.labels
+        if meaning == "batch":
+            return self._batch(ast.Name(self.arguments.parameter_of["batch"]))
         if meaning in ("loader", "judged"):
             names = self.arguments.parameter_of
-            handed_on = meaning == "judged" and self._drawn(names[meaning]) is None and "loader" in names
+            handed_on = meaning == "judged" and drawn(self.tree, names[meaning]) is None and "loader" in names
             return self._data(names["loader" if handed_on else meaning])  # what it hands on is read as its own
         if meaning == "scheduler":
             return torch.optim.lr_scheduler.LambdaLR(self.optimizer, lambda _: 1.0)
@@ -284,11 +323,11 @@ class _Trial:
 
     def _data(self, name: str) -> Any:
         """Batches, where a function loops over what it is given; else a long text, where the model takes words."""
-        drawn = self._drawn(name)
-        if drawn is not None:
-            once = isinstance(drawn, ast.Call)  # it draws from one iterator, and makes no second pass
+        batch = drawn(self.tree, name)
+        if batch is not None:
+            once = isinstance(batch, ast.Call)  # it draws from one iterator, and makes no second pass
             number = (STEPS if once else STEPS // 2) * self._accumulated()
-            return [self._batch(drawn) for _ in range(max(BATCHES, number))]
+            return [self._batch(batch) for _ in range(max(BATCHES, number))]
         if len(self.inputs) == 1 and self.subject.calling.main.vocab:
             text = self.subject.tokens(np.random.default_rng(0), self.subject.calling.main.meaning, (TEXT,))
             return torch.as_tensor(text)
@@ -300,11 +339,12 @@ class _Trial:
         default = inspect.signature(self.function).parameters[name].default if name else 1
         return min(default, MOST) if type(default) is int and default > 0 else 1
 
-    def _batch(self, drawn: ast.AST) -> Any:
+    def _batch(self, batch: ast.AST) -> Any:
         """A batch as the function takes it apart: by the names of a tuple, by keys, or as the inputs alone."""
-        names, given = self._names(drawn), [*self.inputs.values()]
-        if isinstance(names, dict):
-            return {key: self._part(key) for key in names}
+        names, given = parts_of(self.function, self.tree, batch), [*self.inputs.values()]
+        if isinstance(names, Parts):
+            held = {key: self._part(key) for key in names}
+            return _Held(**held) if names.by_attribute else held
         if names and len(names) == len(given) + 1:
             self.gave_labels = True
             return (*given, self.labels)
@@ -326,42 +366,9 @@ class _Trial:
             return torch.ones(self.inputs[first].shape[:2], dtype=torch.long)
         raise Unresolved(f"nothing shows what {key} is")
 
-    def _names(self, drawn: ast.AST) -> list[str] | dict[str, None]:
-        """The names that a batch is taken apart into; of a dictionary its keys."""
-        if isinstance(drawn, ast.Tuple):
-            return [ast.unparse(one) for one in drawn.elts]
-        keys: dict[str, None] = {}
-        most = -1
-        for node in ast.walk(self.tree):
-            held = getattr(node, "value", None)
-            if not (isinstance(held, ast.Name) and held.id == getattr(drawn, "id", "")):
-                continue
-            if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Tuple):
-                return [ast.unparse(one) for one in node.targets[0].elts]
-            key = getattr(getattr(node, "slice", None), "value", None)
-            if isinstance(key, str):
-                keys[key] = None
-            elif type(key) is int:
-                most = max(most, key)
-        return keys or ["" for _ in range(most + 1)]
 
-    def _drawn(self, name: str) -> ast.AST | None:
-        """What a loop or `next` binds a batch to."""
-        for node in ast.walk(self.tree):
-            if isinstance(node, (ast.For, ast.comprehension)) and _reads(node.iter, name):
-                counted = "enumerate(" in ast.unparse(node.iter) and isinstance(node.target, ast.Tuple)
-                return node.target.elts[1] if counted else node.target  # type: ignore[attr-defined]
-            if isinstance(node, ast.Assign) and re.search(rf"\bnext\(.*\b{name}\b", ast.unparse(node.value)):
-                return node.targets[0]
-        for node in ast.walk(self.tree):  # what goes over it may have a name of its own, and be drawn from as a whole
-            if isinstance(node, ast.Assign) and re.search(rf"\b(iter|cycle)\(.*\b{name}\b", ast.unparse(node.value)):
-                return self._drawn(ast.unparse(node.targets[0]))
-            if isinstance(node, ast.Call) and re.fullmatch(rf"next\({name}\)", ast.unparse(node)):
-                return node
-        return None
+class _Held(SimpleNamespace):
+    """A batch that is an object."""
 
-
-def _reads(node: ast.AST, name: str) -> bool:
-    """Whether a loop goes over what has a name, bare or in tqdm, enumerate and the like: not over its numbers."""
-    text = ast.unparse(node)
-    return re.search(rf"\b{name}\b", text) is not None and "range(" not in text
+    def to(self, *_: Any, **__: Any) -> _Held:
+        return self

@@ -57,6 +57,7 @@ from conformance.adapters.whole.searching import NoAnswer, calling_of
 from conformance.adapters.whole.sizes import MAX_WIDE_PARAMETERS
 from conformance.adapters.whole.start_probes import StartProbes
 from conformance.adapters.whole.state_probes import StateProbes
+from conformance.adapters.whole.ties import TieProbes
 from conformance.adapters.whole.unread import UnreadProbes
 from conformance.adapters.whole.used_functions import functions_called_by, text_of
 from conformance.adapters.whole.vain_terms import VainTermProbes
@@ -91,6 +92,7 @@ class WholeModel(
     MaskedLossProbes,
     MixedLossProbes,
     FollowerProbes,
+    TieProbes,
 ):
     """A running model with all experiments."""
 

@@ -90,3 +90,13 @@ def fit(model, loader, val_loader, epochs=2, accumulation_steps=2, lr=1e-3):
                 scheduler.step()
                 optimizer.zero_grad(set_to_none=True)
         print(epoch, evaluate(model, val_loader).item())
+
+
+@torch.no_grad()
+def log_likelihoods(model, texts, pad_id=0):
+    """Of each text the sum of the logarithms of the probabilities of its words, but of the first."""
+    model.eval()
+    ids = nn.utils.rnn.pad_sequence([torch.tensor(text) for text in texts], batch_first=True, padding_value=pad_id)
+    words = ids[:, 1:]
+    logarithms = model(ids[:, :-1]).log_softmax(-1).gather(-1, words[..., None]).squeeze(-1)
+    return (logarithms * (words != pad_id)).sum(1)

@@ -7,7 +7,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from conformance.check import CHECKS  # noqa: E402
-from conformance.mutants.source import FOLDER, Specimen  # noqa: E402
+from conformance.mutants.source import FOLDER, TRAINED, Specimen  # noqa: E402
 from conformance.mutated import pointed_at  # noqa: E402
 from conformance.runner import run_check  # noqa: E402
 from conformance.verdict import Verdict  # noqa: E402
@@ -17,6 +17,7 @@ CLEAR = "functions-that-train-clear-gradients"
 CLIP = "functions-that-train-clip-what-is-stepped"
 TAKE = "functions-that-train-give-losses-what-they-take"
 NEXT = "functions-that-train-ask-for-the-next-word"
+MODE = "functions-that-train-stay-in-training-mode"
 
 EPOCH = """
 def train_one_epoch(model, loader, optimizer, criterion, device="cuda"):
@@ -189,3 +190,87 @@ def fit(model, x_train, y_train, epochs=20, batch_size=16):
     found, lines = results(text, specimen="classifier.py")
     assert found[CLEAR].verdict is Verdict.FAIL
     assert "loss.backward()" in line_of(found[CLEAR], lines)
+
+
+FORMS = {
+    "an optimizer that may be left out, and a loss of the file that returns two numbers": """
+class LabelSmoothing(torch.nn.Module):
+    def __init__(self, vocab, eps):
+        super().__init__()
+        self.vocab, self.eps = vocab, eps
+
+    def forward(self, logits, gold):
+        loss = torch.nn.functional.cross_entropy(
+            logits.reshape(-1, self.vocab), gold.reshape(-1), label_smoothing=self.eps, reduction="sum"
+        )
+        return loss, gold.numel()
+
+
+def run_epoch(model, batches, criterion, opt=None):
+    for ids in batches:
+        loss, n = criterion(model(ids[:, :-1])[0], ids[:, {first}:][:, : ids.shape[1] - 1])
+        if opt is not None:
+            opt.zero_grad()
+            (loss / n).backward()
+            opt.step()
+""",
+    "batches beside numbers, which are objects that a function of the file takes apart": """
+def loss_of(model, batch):
+    ids = batch.input_ids.to("cpu")
+    logits = model(ids[:, :-1])[0]
+    return torch.nn.functional.cross_entropy(logits.transpose(1, 2), ids[:, {first}:][:, : ids.shape[1] - 1])
+
+
+def train(model, loader, steps, optimizer):
+    for step, batch in zip(range(steps), loader):
+        optimizer.zero_grad()
+        loss_of(model, batch).backward()
+        optimizer.step()
+""",
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_forms_of_batches_losses_and_optimizers(form):
+    assert results(FORMS[form].replace("{first}", "1"))[0][NEXT].verdict is Verdict.PASS
+    assert results(FORMS[form].replace("{first}", "0"))[0][NEXT].verdict is Verdict.FAIL
+
+
+LOOP = """
+def evaluate(model, split):
+    model.eval()
+    return [model(x) for x in split]
+
+
+def train_epoch(model, batches, optimizer):
+    {in_epoch}
+    for x in batches:
+        model(x).backward()
+        optimizer.step()
+
+
+def fit(histories, config):
+    net, teacher = build(config), build(config)
+    for epoch in range(config.epochs):
+        train_epoch(net, histories, None)
+        evaluate({judged}, histories){after}
+"""
+
+
+@pytest.mark.parametrize(
+    ("in_epoch", "judged", "after", "found"),
+    [
+        ("pass", "net", "", True),
+        ("pass", "net", "\n        net.train()", False),
+        ("model.train()", "net", "", False),
+        ("pass", "teacher", "", False),
+    ],
+)
+def test_a_loop_that_stays_in_evaluation_is_read_in_the_text(in_epoch, judged, after, found):
+    text = LOOP.format(in_epoch=in_epoch, judged=judged, after=after)
+    source = (FOLDER / "trained.py").read_text(encoding="utf-8").split("class EMA")[0] + text
+    subject = pointed_at(TRAINED, source, f"loop_{crc32(text.encode())}.py")
+    result = run_check(CHECKS[MODE], subject, "quick")
+    assert (result.verdict is Verdict.FAIL) == found
+    if found:
+        assert "evaluate(net" in line_of(result, source.splitlines())

@@ -1,0 +1,47 @@
+"""Losses that a function that trains may be handed as its criterion: one of torch's, and those of its own file."""
+
+from __future__ import annotations
+
+import inspect
+import re
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from typing import Any
+
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from conformance.adapters.functions.arguments import read
+
+CRITERION = re.compile(r"Loss|Criterion|Objective")
+"""Names of classes that are losses."""
+_SOFTER = re.compile(r"Smooth|Entropy")
+"""Further names of losses over classes, which are made with settings."""
+
+
+class CrossEntropy(nn.CrossEntropyLoss):
+    """Torch's, for classes on the last axis, too: a loss of one's own often flattens what it is given."""
+
+    def forward(self, scores: Tensor, labels: Tensor) -> Tensor:
+        if scores.ndim > 2 and scores.shape[:-1] == labels.shape:
+            scores, labels = scores.flatten(0, -2), labels.flatten()
+        return F.cross_entropy(scores, labels, ignore_index=self.ignore_index)
+
+
+def criteria_of(function: Callable[..., Any], settings: Mapping[str, Any], words: Mapping[str, str]) -> Iterator[Any]:
+    """The losses of a function's file that are modules without parameters. What their constructors take is known by the
+    meaning of its name, as `words` says; settings: its values."""
+    names = vars(sys.modules.get(getattr(function, "__module__", ""), object())).values()
+    for cls in [one for one in names if isinstance(one, type) and issubclass(one, nn.Module)]:
+        if cls.__module__ != function.__module__ or not (
+            CRITERION.search(cls.__name__) or _SOFTER.search(cls.__name__)
+        ):
+            continue
+        with suppress(Exception):  # it wants what nothing here shows
+            taken = read(cls, words)
+            required = {name for name, p in inspect.signature(cls).parameters.items() if p.default is p.empty}
+            given = {m: settings[m] for m, name in taken.parameter_of.items() if name in required or m == "pad"}
+            module = taken.call(cls, **given)
+            if isinstance(module, nn.Module) and not any(isinstance(p, Tensor) for p in module.parameters()):
+                yield module
