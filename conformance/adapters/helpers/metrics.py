@@ -41,11 +41,11 @@ def _is(got: float, *wanted: float) -> bool:
 def accuracy(measure: Called) -> Iterator[Trouble]:
     """Of five rows two are answered rightly, of those whose label counts."""
     pads = {k: v for k, v in measure.settings.items() if re.search(r"pad|ignore", k) and type(v) is int and v >= 0}
-    first, second, third, fourth, fifth, other = [n for n in range(12) if n not in pads.values()][:6]
-    labels = torch.tensor([first, second, third, fourth, fifth])
+    free = [n for n in range(12) if n not in pads.values()]
+    labels = torch.tensor(free[:5])
     scores = -0.01 * torch.arange(12.0).repeat(5, 1)
-    scores[range(5), [first, second, other, first, first]] = 4.0
-    scores[2, third] = 2.0
+    scores[range(5), [*free[:2], *free[5:8]]] = 4.0  # each row is the best of some class, should rows be compared
+    scores[2, free[2]] = 2.0
     topk_form = (1,) if measure.arguments.parameter_of.get("k", "").lower() == "topk" else 1
     got = _number(measure(scores=scores, labels=labels, k=topk_form, ignored=-100))
     if not _is(got, 0.4, 40.0, 2.0):
