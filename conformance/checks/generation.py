@@ -95,8 +95,10 @@ def own_logits(subject: Any, written: Any, data: dict[str, Array]) -> Iterator[A
 
 def never_taken(written: Any, vocab: int) -> Array:
     """Tokens that its code forbids: minus infinity at the same places in every row and step of the whole vocabulary."""
-    tables = [np.isneginf(step.scores) for step in written.steps if step.scores.shape[1] == vocab]
-    return np.logical_and.reduce([t.all(0) for t in tables]) if tables else np.zeros(vocab, bool)
+    tables = [np.isneginf(step.scores).all(0) for step in written.steps if step.scores.shape[1] == vocab]
+    if not tables and written.barred is not None and len(written.barred) == vocab:  # a beam's choice is no step
+        tables = [written.barred]
+    return np.logical_and.reduce(tables) if tables else np.zeros(vocab, bool)
 
 
 def best_tokens(subject: Any, writer: Any, written: Any, data: dict[str, Array], what: str) -> Evidence:

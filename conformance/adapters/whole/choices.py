@@ -51,6 +51,7 @@ class Choices(Watching):
         self.chosen_at = ""
         self.dtypes: set[torch.dtype] = set()
         self.order: Tensor | None = None  # (rows, V): the tokens, as scores were sorted last
+        self.barred: Tensor | None = None  # (V): tokens that were minus infinity in all that was chosen from
 
     @property
     def noise(self) -> float:
@@ -62,6 +63,8 @@ class Choices(Watching):
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         name = func.name().removeprefix("aten::").partition(".")[0]
+        if name in ("argmax", "max", "topk", "sort"):
+            self._bar(args[0])
         if name == "embedding" and args[0].data_ptr() in self.tables:
             self._fed(args[1])
         elif name == "index" and len(args[1]) == 1 and args[1][0] is not None and args[0].data_ptr() in self.tables:
@@ -83,6 +86,13 @@ class Choices(Watching):
         if isinstance(result, Tensor) and result.numel() > 1:
             self.dtypes.add(result.dtype)
         return result
+
+    def _bar(self, scores: Tensor) -> None:
+        """scores: (..., V), or those of all beams in one row."""
+        one_row = scores.ndim == 1 and scores.numel() % self.vocab == 0
+        if scores.is_floating_point() and scores.numel() and (scores.shape[-1:] == (self.vocab,) or one_row):
+            found = scores.reshape(-1, self.vocab).isneginf().all(0)
+            self.barred = found if self.barred is None else self.barred & found
 
     def _fed(self, ids: Tensor) -> None:
         self.events.append(("fed", ids.detach().clone()))
@@ -146,11 +156,16 @@ class Choices(Watching):
         wide = tokens if tokens.ndim == scores.ndim else tokens.unsqueeze(-1)
         return scores.gather(-1, wide).reshape(values.shape), tokens
 
-    @property
-    def begun_with(self) -> Array | None:
-        """(B): the tokens of the first lookup of one token a row; None without one."""
-        alone = (tensor for kind, tensor in self.events if kind == "fed" and tensor.numel() == self.rows)
-        return next((to_array(tensor.reshape(-1)) for tensor in alone), None)
+    def begun_with(self, batch_first: bool) -> Array | None:
+        """(B): the tokens of the first lookup of one token a row, or of one token alone where a writer takes its rows
+        one by one; None without one."""
+        fed = [tensor for kind, tensor in self.events if kind == "fed"]
+        one_each = ((self.rows,), (self.rows, 1) if batch_first else (1, self.rows))
+        together = next((tensor for tensor in fed if tuple(tensor.shape) in one_each), None)
+        if together is not None:
+            return to_array(together.reshape(-1))
+        alone = next((tensor for tensor in fed if tensor.numel() == 1), None)
+        return None if alone is None else to_array(alone.reshape(1).repeat(self.rows))
 
     def led_by(self, prompt: Array, batch_first: bool) -> Array:
         """The prompt with the tokens that the first lookup has in front of it: a sign of the start."""

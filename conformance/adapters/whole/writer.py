@@ -34,7 +34,7 @@ class Written:
     raw: (B, N) the answer. noise: what the rounding of the numbers on the way may change, relative to the largest.
     partly: whether it chose for some rows alone. conditions: what forward was given at every step beside the tokens.
     hypotheses: the sentences of a beam search, with scores.
-    chosen_at: the line that chose the last token.
+    chosen_at: the line that chose the last token. barred: (V) tokens that were minus infinity whenever it chose.
     """
 
     new: Array
@@ -47,6 +47,7 @@ class Written:
     conditions: Mapping[str, Tensor] = field(default_factory=dict)
     hypotheses: Sequence[Hypothesis] = ()
     chosen_at: str = ""
+    barred: Array | None = None
 
     @property
     def cached(self) -> bool:
@@ -183,7 +184,9 @@ class Writer(Declared):
         if watch.random and draw is not None:
             raise DrawsOtherwise(f"{self.name} draws by {watch.random}, whose outcome cannot be decided from outside")
         steps = watch.steps(subject.calling.batch_first, begins)
-        prefix = self._start(raw, steps, given, watch.begun_with) if begins else data[meaning]
+        prefix = (
+            self._start(raw, steps, given, watch.begun_with(subject.calling.batch_first)) if begins else data[meaning]
+        )
         size = prefix.shape[1]
         kept = raw.shape[1] >= size and bool((raw[:, :size] == prefix).all())
         if not begins:
@@ -199,6 +202,7 @@ class Writer(Declared):
             conditions_of(subject, calls),
             hypotheses(result) if rows == 1 else (),
             watch.chosen_at,
+            None if watch.barred is None else watch.barred.numpy(),
         )
 
     def _start(self, raw: Array, steps: list[Step], given: Mapping[str, Any], begun: Array | None) -> Array:

@@ -325,3 +325,32 @@ def test_a_larger_power_of_the_length_makes_no_sentence_shorter(made, named, exp
         ),
     }
     assert told(made, TRANSLATOR, LENGTH, changes) == expected
+
+
+BEAM_OF_A_BATCH = "    def beam_search(self, src, beam_size=3, max_len=10):\n"
+ROW_BY_ROW = """    def beam_search(self, src, beam_size=3, max_len=10):
+        return [self._search(row[None], beam_size, max_len) for row in src]
+
+    def _search(self, src, beam_size, max_len):
+        memory, ys, scores = self.encode(src), torch.full((1, 1), BOS), torch.zeros(1)
+        for _ in range(max_len):
+            lp = self.decode(memory.expand(len(ys), -1, -1), ys)[:, -1].log_softmax(-1)
+            lp[:, [PAD, BOS, 5]] = float("-inf")
+            scores, flat = (scores[:, None] + lp).flatten().topk(2 * beam_size)
+            scores, flat = scores[:beam_size], flat[:beam_size]
+            ys = torch.cat([ys[flat // V], (flat % V)[:, None]], 1)
+        return ys[0, 1:].tolist()
+
+    def _other(self, src, beam_size=3, max_len=10):
+"""
+
+
+@pytest.mark.parametrize(
+    ("edit", "expected"),
+    [("", Verdict.PASS), ("self.decode(memory.expand(len(ys), -1, -1), ys[:, :1])[:, -1]", Verdict.FAIL)],
+)
+def test_a_beam_that_takes_its_rows_one_by_one_and_bars_marks(whole, edit, expected):
+    """Each row begins with the start sign. What is minus infinity in all that is chosen from is never the best."""
+    right = "self.decode(memory.expand(len(ys), -1, -1), ys)[:, -1]"
+    impl = whole("translator", BEAM_OF_A_BATCH, ROW_BY_ROW.replace(right, edit or right))
+    assert verdict(BEAM, impl).verdict is expected
