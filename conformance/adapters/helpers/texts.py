@@ -151,11 +151,16 @@ def _has_pad_row(positions: Called, made: Tensor, real: Tensor, pad: int) -> boo
     return bool(counts_behind) and "padding_idx" in positions.file and bool((made[real] == pad).any())
 
 
+PADDED = 10
+"""So many of 100 words are padding, for a function that is told."""
+
+
 @helper(
     "masked-words-are-what-is-taught",
     r"mask(ed|ing)?_?(tokens|inputs|words|ids|batch|lm|language|collat)|mlm|corrupt|apply_mask(ing)?$",
     {
         "vocab": r"vocab(_size|_len)?|n_vocab|num_tokens|v",
+        "attention": r"(attention|attn)_?masks?",
         "mask_id": r"mask_?(token)?_?(id|idx|index)?|mask_token_id",
         "special": r"special(_tokens?)?_?(ids?|mask)?|specials|never",
         "rate": r"(mlm_?|mask(ing)?_?)?(prob(ability)?|rate|ratio|p)|p",
@@ -188,7 +193,12 @@ def masked_words(mask: Called) -> Iterator[Trouble]:
         raise OtherKind("its vocabulary is too small")
     ids = (torch.rand(100, 100, generator=torch.Generator().manual_seed(3)) * (vocab - low)).long() + low
     ids[:, 0] = min(special - {masked_as}, default=ids[0, 0])
-    given = {"vocab": vocab, "mask_id": masked_as, "pad": 0, "rate": 0.3, "generator": torch.Generator().manual_seed(1)}
+    attention = torch.ones_like(ids)
+    attention[:, -PADDED:] = 0
+    given = {
+        "vocab": vocab, "mask_id": masked_as, "pad": 0, "rate": 0.3, "generator": torch.Generator().manual_seed(1),
+        "attention": attention,
+    }  # fmt: skip
     given_to_model, labels = _masked(mask, ids, given)
     taught, changed = labels >= 0, given_to_model != ids
     name = mask.name
@@ -207,6 +217,12 @@ def masked_words(mask: Called) -> Iterator[Trouble]:
     elif not bool((labels[taught] == ids[taught]).all()):
         yield Trouble(
             f"{name}: a label is not the word that stood there.", "the words before masking", shown(labels[taught])
+        )
+    elif mask.has("attention") and bool(taught[:, -PADDED:].any()):
+        yield Trouble(
+            f"{name} masks words that the attention mask hides: padding.",
+            "padding as it is",
+            f"{int(taught[:, -PADDED:].sum())} of {100 * PADDED} hidden words are selected",
         )
     elif special - {masked_as} and bool(taught[:, 0].any()):
         yield Trouble(

@@ -18,7 +18,8 @@ _SHIFTS = re.compile(
     r"(labels?|targets?)\W{1,3}(= |are |is )?(the )?(input[_ ]?ids|tokens? themselves|ids themselves|inputs themselves)"
     r"(?!\W+(\w+\W+){0,3}shifted)"
     r"|(?<!no )(?<!not )(?<!never )shift(ed|s)? ((happens|takes place|is (done|made)) )?"
-    r"(here|inside|internally|in the model)",
+    r"((in )?here|inside|internally|in the model|in forward)"
+    r"|(labels?|targets?)\W{1,3}(are |is )?aligned with (the )?\W?(input[_ ]?ids|tokens?|ids|inputs?)\b",
     re.I,
 )
 _SHIFTED = re.compile(

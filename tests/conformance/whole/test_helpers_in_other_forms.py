@@ -134,3 +134,38 @@ def test_a_loss_that_shares_its_rest_out_among_other_words_is_not_asked_with_two
     assert compute(False, logits=torch.zeros(4, 5), targets=labels)
     with pytest.raises(NotProvided, match="of two it has none"):
         compute(False, logits=torch.zeros(4, 2), targets=labels)
+
+
+MASKING_TOLD_OF_PADDING = """
+def mask_tokens(input_ids, attention_mask, mask_token_id, vocab_size, special_ids=(), mlm_probability=0.15):
+    \"\"\"80% become [MASK], 10% a random token, 10% stay.\"\"\"
+    def coin(probability):
+        return torch.rand(input_ids.shape) < probability
+
+    candidates = attention_mask.bool()
+    for special_id in special_ids:
+        candidates = candidates & (input_ids != special_id)
+    chosen = coin(mlm_probability) & candidates
+    labels = input_ids.masked_fill(~chosen, -100)
+    corrupted = input_ids.clone()
+    replaced = chosen & coin(0.8)
+    corrupted[replaced] = mask_token_id
+    randomized = chosen & ~replaced & coin(0.5)
+    corrupted[randomized] = torch.randint(vocab_size, input_ids.shape)[randomized]
+    return corrupted, labels
+"""
+
+
+@pytest.mark.parametrize(
+    ("right", "wrong", "said"),
+    [
+        ("", "", ""),
+        ("masked_fill(~chosen", "masked_fill(~candidates", "teaches 90% of the words"),
+        ("chosen & ~replaced & coin", "chosen & coin", "of the selected words the mask"),
+        ("coin(mlm_probability) & candidates", "coin(mlm_probability)", "that the attention mask hides: padding"),
+    ],
+)
+def test_a_function_that_masks_words_may_be_told_of_padding(functions, right, wrong, said):
+    found = examine(functions(MASKING_TOLD_OF_PADDING.replace(right, wrong) if right else MASKING_TOLD_OF_PADDING))
+    assert list(found.tested) == ["masked-words-are-what-is-taught"]
+    assert [said in str(one.trouble) for one in found.wrong] == [True] * bool(said)
