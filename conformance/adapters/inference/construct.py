@@ -6,10 +6,12 @@ Constants of the file that it reads (``n_embd = 384`` above the classes of a lec
 
 from __future__ import annotations
 
+import ast
 import dis
 import inspect
 import re
 import sys
+import textwrap
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from types import CodeType, FunctionType, SimpleNamespace
@@ -168,8 +170,12 @@ def _needs(unknown: list[str]) -> str:
 
 
 def _parameters(cls: Callable[..., Any]) -> list[inspect.Parameter]:
-    """Its parameters; where it hands any keywords on to its base class, that one's too."""
+    """Its parameters; where it hands any keywords on to its base class or to a part, that one's too."""
     parameters = dict(inspect.signature(cls).parameters)
+    rest = next((name for name, p in parameters.items() if p.kind is p.VAR_KEYWORD), None)
+    if rest is not None and isinstance(cls, type) and (of_part := _handed_on(cls, rest)):
+        own = {name: p for name, p in parameters.items() if name != rest}
+        return [*own.values(), *(p for name, p in of_part.items() if name not in own)]
     for base in cls.__mro__[1:] if isinstance(cls, type) else ():
         if not any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values()):
             break
@@ -177,6 +183,29 @@ def _parameters(cls: Callable[..., Any]) -> list[inspect.Parameter]:
             of_base = {name: p for name, p in inspect.signature(base).parameters.items() if name not in parameters}
             parameters = {name: p for name, p in parameters.items() if p.kind is not p.VAR_KEYWORD} | of_base
     return list(parameters.values())
+
+
+def _handed_on(cls: type, rest: str) -> dict[str, inspect.Parameter]:
+    """The parameters of the part that its constructor hands ``**rest`` on to, as in ``self.bert = Encoder(n, **rest)``;
+    without those that the call gives itself."""
+    init = vars(cls).get("__init__")
+    if not isinstance(init, FunctionType):
+        return {}
+    try:
+        tree = ast.parse(textwrap.dedent(inspect.getsource(init)))
+    except (OSError, TypeError, SyntaxError):
+        return {}
+    for call in ast.walk(tree):
+        if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Name):
+            continue
+        part = init.__globals__.get(call.func.id)
+        hands_on = any(word.arg is None and ast.unparse(word.value) == rest for word in call.keywords)
+        if hands_on and isinstance(part, type) and issubclass(part, nn.Module):
+            given = {word.arg for word in call.keywords}
+            after = list(inspect.signature(part).parameters.values())[len(call.args) :]
+            taken = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+            return {p.name: p for p in after if p.name not in given and p.kind in taken}
+    return {}
 
 
 def _supplied(values: Mapping[str, Any], wanted: Collection[str]) -> dict[str, Any]:
