@@ -126,8 +126,8 @@ def is_installed(package: str) -> bool:
 
 def _script_outcomes(name: str, claims: Collection[str]) -> dict[str, str]:
     """What the checks of the claims make of a training script."""
-    implementation = script_run(name)
     mine = [claim for claim in claims if "training_run" in CHECKS[claim].roles and claim not in NOTED.get(name, ())]
+    implementation = script_run(name) if mine else None
     return {claim: outcome(claim, implementation) for claim in mine}
 
 
@@ -137,6 +137,6 @@ def _reference_outcome(claim: str) -> str:
 
 def _specimen_outcomes(specimen: Specimen, claims: Collection[str]) -> dict[str, str]:
     """What the checks of the claims make of a whole model, of those that build it."""
-    implementation = specimen_as_it_is(specimen)
     mine = [claim for claim in claims if not {*specimen.roles}.isdisjoint(CHECKS[claim].roles)]
+    implementation = specimen_as_it_is(specimen) if mine else None
     return {claim: outcome(claim, implementation) for claim in mine}

@@ -48,7 +48,6 @@ def run(arguments: argparse.Namespace) -> int:
         return 2
     started = time.perf_counter()
     tested = [claim.slug for claim in (*load().tested(), *load().watched()) if claim.slug in CHECKS]
-    broken = broken_checks(tested, arguments.processes)
     rows = matrix(names, _Progress(len(names)), arguments.processes, arguments.own)
     escaped = [row for row in rows if row.escaped]
     shown_rows = rows if arguments.table else escaped
@@ -56,6 +55,8 @@ def run(arguments: argparse.Namespace) -> int:
         title = "every mutant" if arguments.table else "mutants that escaped a check of a claim that they break"
         show_table(["mutant", "known as", "defect", "killed by", "escaped"], [_line(row) for row in shown_rows], title)
     kills = Counter(claim for row in rows for claim in row.killers)
+    proven = [claim for claim in tested if kills[claim] or not arguments.names]  # of some mutants, what they die by
+    broken = broken_checks(proven, arguments.processes)
     idle = [claim for claim in tested if not kills[claim]]
     if idle and not arguments.names:
         print(f"{len(idle)} of {len(tested)} checks kill no mutant: {', '.join(idle)}")

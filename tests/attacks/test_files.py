@@ -193,6 +193,7 @@ SAID = {
 }
 
 
+@pytest.mark.slow
 def test_what_an_implementation_says_is_harmless(tmp_path):
     """All in one message: what is not made harmless in it is in the output as it was."""
     (tmp_path / "subject.py").write_text(SAYS.format(message=", ".join(SAID)))

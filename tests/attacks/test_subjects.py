@@ -125,7 +125,7 @@ HURTS = {
     ),
 }  # fmt: skip
 
-SLOW = {"sleeps when built"}
+SLOW = {"sleeps when built", "loops when imported", "calls itself without a limit"}
 IN_CI = {
     "loops when imported", "sleeps when built", "loops where an error is shown", "blocks the signal of its time",
     "raises 20 MB", "calls itself without a limit", "kills the process above it", "exits", "closes every descriptor",

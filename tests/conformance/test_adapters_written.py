@@ -69,6 +69,7 @@ def same_verdicts(impl, tmp_path, monkeypatch, claims):
     assert {claim: run_check(CHECKS[claim], written, "quick").verdict for claim in claims} == verdicts
 
 
+@pytest.mark.slow
 def test_the_option_writes_the_file(pytester):
     result = pytester.runpytest_inprocess(
         *("-p", "no:cacheprovider", "--pyargs", "conformance", "--impl", PER_HEAD),

@@ -186,6 +186,7 @@ def test_what_could_not_be_tested_is_said_first_and_is_no_success(claims, pytest
     assert claims("Unfinished", "--claims", SCALED, "--no-claims-strict").ret == pytest.ExitCode.OK
 
 
+@pytest.mark.slow
 def test_a_core_that_is_not_provided_is_no_success(claims, change):
     change(POSITIONS, core_of=("language_model",))
     both = ("--claims", f"{SCALED},{POSITIONS}")
@@ -234,6 +235,7 @@ def test_the_summary_of_many_failures_fits_a_screen(claims):
     assert "more: -rf lists" in text
 
 
+@pytest.mark.slow
 def test_known_failures_are_strict(claims, pytester):
     known = pytester.path / "known.toml"
     known.write_text(KNOWN)

@@ -135,7 +135,11 @@ def test_closing_ends_every_process():
 @pytest.mark.parametrize(
     ("source", "complaint"),
     [
-        ("import time\ntime.sleep(60)", "importing and constructing it took longer than 4 s at File"),
+        pytest.param(
+            "import time\ntime.sleep(60)",
+            "importing and constructing it took longer than 4 s at File",
+            marks=pytest.mark.slow,
+        ),
         ("import os, signal\nos.kill(os.getpid(), signal.SIGSEGV)", r"killed its process \(SIGSEGV\)"),
         ("import os\nos.write(201, b'loading\\n')", "it wrote a line into the pipe of answers that is not JSON"),
         ("raise ValueError('long ' * 300_000)", "the answer takes 1,5.* bytes, and may take 1,048,576"),

@@ -98,6 +98,7 @@ def test_it_is_a_whole_op(package):
     assert done.stdout == "whole\n", done.stderr
 
 
+@pytest.mark.slow
 def test_its_tests_are_made_and_pass(package):
     files = ["tests/minigrad/test_ops.py", "tests/study/test_explain.py", "tests/cuda/kernels/test_every_op.py",
              "tests/cuda/core/test_routes.py"]  # fmt: skip

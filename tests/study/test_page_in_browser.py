@@ -290,6 +290,7 @@ return new Promise(done => {
 """Milliseconds of scripting in a frame while one zooms (the median of 60), and how often a box of the map is drawn."""
 
 
+@pytest.mark.slow
 def test_a_frame_of_two_thousand_boxes_takes_less_than_16_ms_of_scripting(large):
     large.run("document.getElementById('more').click(); document.getElementById('more').click()")
     spent, rectangles = large.run(FRAMES)

@@ -91,6 +91,7 @@ def test_what_is_refused_is_told_from_what_differs(monkeypatch) -> None:
     assert (found.way, found.sentence) == ("eager", "tanh is on holiday")
 
 
+@pytest.mark.slow
 def test_the_command_counts_and_fails_where_something_differs(monkeypatch, capsys) -> None:
     assert main(["--programs", "2"]) == 0
     assert "2 programs from seed 0 on: 0 different, 0 refused" in capsys.readouterr().out

@@ -231,6 +231,7 @@ def test_training_steps_leave_nothing_behind():
         gc.enable()
 
 
+@pytest.mark.slow
 def test_a_tiny_model_learns_to_copy():
     mg.manual_seed(0)
     numbers = np.random.default_rng(0)

@@ -153,6 +153,7 @@ def test_a_class(graded, rows, capsys):
     a_query_prints_a_table(graded, capsys)
 
 
+@pytest.mark.slow
 def test_a_reward_is_the_same_each_time_and_its_process_forks_with_one_thread(tmp_path):
     (tmp_path / "rubric.toml").write_text(RUBRIC)
     rubric = str(tmp_path / "rubric.toml")

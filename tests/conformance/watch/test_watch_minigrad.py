@@ -51,6 +51,7 @@ def test_our_own_trainer_breaks_nothing(words: str, tmp_path: Path) -> None:
     assert sum(r.verdict is Verdict.PASS for r in results.values()) >= 35
 
 
+@pytest.mark.slow
 def test_its_numbers_are_the_same_bits_without_watching(tmp_path: Path) -> None:
     words = ["train", "reverse", *SMALL.split(), "--no-compile", "--out"]
     subprocess.run([sys.executable, "-m", "transformer", *words, str(tmp_path / "alone")], check=True, cwd=ROOT)

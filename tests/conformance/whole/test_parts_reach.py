@@ -136,6 +136,7 @@ class LabelEmbedder(nn.Module):
         return self.table(labels)
 
 
+@pytest.mark.slow
 def test_what_drops_when_its_caller_says_that_it_trains_is_called_and_not_blamed() -> None:
     assert pointed(LabelEmbedder).untested == []
     assert verdict("model-evaluation-repeats-itself", LabelEmbedder) is Verdict.PASS
