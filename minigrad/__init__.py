@@ -133,6 +133,7 @@ _AT_FIRST_USE = {
     "Graph": "minigrad.graph:Graph",
     "compile": "minigrad.compiler:compile",
     "composite": "minigrad.composites:composite",
+    "cuda": "minigrad.cuda",
     "functional": "minigrad.functional",
     "nn": "minigrad.nn",
     "optim": "minigrad.optim",

@@ -405,15 +405,15 @@ def main(names: Sequence[str], seconds: float, as_json: bool, page: Path | None)
         more = [{"verdict": timed.verdict} if isinstance(timed, Timed) else {} for timed in found]
         print(json.dumps([{**asdict(timed), **verdict} for timed, verdict in zip(found, more, strict=True)], indent=2))
         return int(any(isinstance(timed, Failed) for timed in found))
-    found = []
+    described, found = machine(), []
+    target = page or (PAGE if set(names) == set(ROWS) else None)
     for name in names:
         found.append(run_apart(name, seconds))
         print(_line(found[-1]), file=sys.stderr)
-    described = machine()
+        if target is not None:  # after each: a run that is ended keeps what it measured
+            write(target, found, described)
     print("\n".join([described, "", *HEAD, *map(_line, found)]))
-    target = page or (PAGE if set(names) == set(ROWS) else None)
     if target is not None:
-        write(target, found, described)
         print(f"written to {target}", file=sys.stderr)
     return int(any(isinstance(timed, Failed) for timed in found))
 

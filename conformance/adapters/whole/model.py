@@ -25,6 +25,7 @@ from conformance.adapters.whole.calling import Calling, T, first_data
 from conformance.adapters.whole.calling_parts import part_calling
 from conformance.adapters.whole.capacity import with_room
 from conformance.adapters.whole.chained import as_forward, encoders_of, has_forward, sides_of
+from conformance.adapters.whole.copying import in_dtype
 from conformance.adapters.whole.ctc import CtcProbes
 from conformance.adapters.whole.deciding import DecideProbes
 from conformance.adapters.whole.decoding import DecodingProbes
@@ -47,7 +48,7 @@ from conformance.adapters.whole.mixing import MixingProbes
 from conformance.adapters.whole.pads import pad_of
 from conformance.adapters.whole.pair_losses import PairLossProbes
 from conformance.adapters.whole.parameter_groups import GroupProbes
-from conformance.adapters.whole.placing import load_weights, placed
+from conformance.adapters.whole.placing import check_device, check_placed, load_weights
 from conformance.adapters.whole.recommending import RecommendProbes
 from conformance.adapters.whole.resizing import ResizeProbes
 from conformance.adapters.whole.row_methods import RowMethodProbes
@@ -106,12 +107,12 @@ def whole_model(made: Made, kind: str = "", stated: Stated | None = None) -> Who
     Raises Unresolved, and StatedError when what the user states cannot be so.
     """
     stated = stated or Stated()
+    check_device(stated.device)
     module = made.fresh().eval()
     if stated.weights:
         load_weights(module, stated.weights)
     else:
         moved(module)
-    module = placed(module, stated.device)
     evidence: list[Fact] = []
     pairs = None
     try:
@@ -127,9 +128,13 @@ def whole_model(made: Made, kind: str = "", stated: Stated | None = None) -> Who
     calling = with_padding_mask(module, with_masks(module, calling, kind))
     subject = WholeModel(made, module, calling, kind, [*made.facts, *calling.facts, *evidence], pairs=pairs)
     subject = in_double(subject)
-    subject = subject if stated.weights or stated.device else with_room(subject)
+    subject = subject if stated.weights else with_room(subject)
     subject = _with_numbers_that_run(subject)
     subject.pad_id = pad_of(subject)
+    if stated.device:
+        fresh = in_dtype(subject.made.fresh().eval(), subject.torch_dtype)
+        check_placed(fresh, stated.device, lambda: replace(subject, module=fresh)(**subject.example()))
+        subject.device = stated.device
     return subject
 
 

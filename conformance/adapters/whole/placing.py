@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import copy
+import dataclasses
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from conformance.adapters.inference.calls import tensors_in
 from conformance.adapters.stated import StatedError
+from conformance.places import innermost_line
 
 _HOLDERS = ("state_dict", "model_state_dict", "model", "module")
 """Under which name a training script keeps the state dict, beside its optimizer's and others."""
 _PREFIXES = ("module.", "_orig_mod.", "model.")
 """What wrappers put before every name: data parallel, torch.compile, Lightning."""
+_TORCHS = vars(nn.Module()).keys()
+"""The attributes of every module."""
 
 
 def load_weights(module: nn.Module, file: str) -> None:
@@ -72,25 +79,60 @@ def _state_dict(values: Any, module: nn.Module) -> dict[str, Tensor] | None:
     return found
 
 
-def placed(module: nn.Module, device: str) -> nn.Module:
-    """The module on a device, called as if it were on the CPU: what comes in is moved there, what comes out back.
-
-    Raises StatedError when this machine has no such device.
-    """
-    if device in ("", "cpu"):
-        return module
-    if not torch.cuda.is_available():
+def check_device(device: str) -> None:
+    """Raises StatedError when this machine has no such device."""
+    asked = torch.device(device or "cpu")
+    if asked.type == "cpu":
+        return
+    devices = torch.get_device_module(asked)
+    if not devices.is_available():
         raise StatedError(f"--claims-device {device}: PyTorch finds no CUDA GPU here; leave it out to test on the CPU")
-    if torch.device(device).index is not None and torch.device(device).index >= torch.cuda.device_count():
+    if asked.index is not None and asked.index >= devices.device_count():
+        raise StatedError(f"--claims-device {device}: this machine has only {devices.device_count()} GPUs, from cuda:0")
+
+
+def check_placed(module: nn.Module, device: str, run: Callable[[], Any]) -> None:
+    """Raises StatedError when `run`, which calls the new module, fails on a device where `.to(device)` alone brought
+    the module: what it holds besides parameters and buffers stayed behind, or it makes tensors on the CPU."""
+    try:
+        with placed(module, device, held=False):
+            run()
+    except Exception as error:
         raise StatedError(
-            f"--claims-device {device}: this machine has only {torch.cuda.device_count()} GPUs, from cuda:0"
-        )
+            f"--claims-device {device}: {type(module).__name__} runs on the CPU and not there: {type(error).__name__}: "
+            f"{' '.join(str(error).split())} at {innermost_line(error)}"
+        ) from error
+
+
+@contextmanager
+def placed(module: nn.Module, device: str, held: bool = True) -> Iterator[None]:
+    """The module is on a device inside, and is called as if it were on the CPU: what comes in is moved there, what
+    comes out is moved back. held: so are tensors that it holds as plain attributes, as a run before may have left."""
+    if device in ("", "cpu"):
+        yield
+        return
+    hooks = [
+        module.register_forward_pre_hook(
+            lambda _, args, words: (moved_to(args, device), moved_to(words, device)), with_kwargs=True
+        ),
+        module.register_forward_hook(lambda _, __, result: moved_to(result, "cpu")),
+    ]
+    try:
+        _move(module, device, held)
+        yield
+    finally:
+        for hook in hooks:
+            hook.remove()
+        _move(module, "cpu", held=True)
+
+
+def _move(module: nn.Module, device: str, held: bool) -> None:
     module.to(device)
-    module.register_forward_pre_hook(
-        lambda _, args, words: (moved_to(args, device), moved_to(words, device)), with_kwargs=True
-    )
-    module.register_forward_hook(lambda _, __, result: moved_to(result, "cpu"))
-    return module
+    for part in module.modules() if held else ():
+        own = vars(part)
+        for name in own.keys() - _TORCHS:
+            if any(True for _ in tensors_in(own[name])):
+                own[name] = moved_to(own[name], device)
 
 
 def moved_to(value: Any, device: str) -> Any:
@@ -105,4 +147,10 @@ def moved_to(value: Any, device: str) -> Any:
     if isinstance(value, dict):
         for name in list(value):
             value[name] = moved_to(value[name], device)
+        return value
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        there = copy.copy(value)
+        for field in dataclasses.fields(value):
+            object.__setattr__(there, field.name, moved_to(getattr(value, field.name), device))  # it may be frozen
+        return there
     return value

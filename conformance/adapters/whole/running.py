@@ -28,6 +28,7 @@ from conformance.adapters.whole.calling_parts import PartCalling
 from conformance.adapters.whole.copying import copied, in_dtype, in_main_dtype, main_dtype
 from conformance.adapters.whole.layouts import ONE_ANSWER, STRETCHES
 from conformance.adapters.whole.making import Made
+from conformance.adapters.whole.placing import placed
 from conformance.adapters.whole.renewed import Renewed, renewed_in
 from conformance.adapters.whole.results import named_tensors
 from conformance.adapters.whole.scaling import parameters_in
@@ -74,6 +75,8 @@ class RunningModel:
     """How its own forward is called where that compares the samples of a batch."""
     draws_alike: bool = False
     """Whether each call in evaluation mode draws the same numbers."""
+    device: str = ""
+    """Where its answers are computed: what looks into a run, and gradients, need the CPU."""
 
     @property
     def attributes(self) -> Mapping[str, Any]:
@@ -197,7 +200,8 @@ class RunningModel:
             seed_everything()
         elif self.renewed:
             seed_torch(0)
-        return self.run(inputs)
+        with placed(self.module, self.device):
+            return self.run(inputs)
 
     @property
     def renewed(self) -> tuple[Renewed, ...]:
@@ -246,7 +250,7 @@ class RunningModel:
 
     def in_training(self, seed: int = 0, **inputs: Any) -> Arrays:
         """The same in training mode, with torch's generator seeded. Raises NotProvided as `trained` does."""
-        with self.trained(inputs), torch.no_grad():
+        with self.trained(inputs), torch.no_grad(), placed(self.module, self.device):
             seed_torch(seed)
             found = self.run(inputs)
         return {name: to_array(found[name].double()) for name in ("out", "loss") if name in found}

@@ -118,6 +118,11 @@ def _numba_cuda() -> Any:
         from numba import cuda
     except ImportError:
         raise CudaError(f"kernels are compiled by the package numba-cuda, which is not installed: {INSTALL}") from None
+    if not hasattr(np, "row_stack"):  # numba-cuda 0.30 reads it while it compiles; numpy 2.5 removed it
+        raise CudaError(
+            f"kernels are compiled by numba-cuda {version('numba-cuda')}, which does not know numpy {np.__version__}: "
+            "pip install 'numpy<2.5'"
+        )
     for library in LIBRARIES:  # once found, remembered there
         try:
             pathfinder.load_nvidia_dynamic_lib(library)

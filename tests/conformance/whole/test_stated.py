@@ -13,7 +13,7 @@ from torch import nn  # noqa: E402
 from conformance.adapters import Specification, SpecificationError, resolve  # noqa: E402
 from conformance.adapters.stated import Shape, Stated, StatedError, shapes_of  # noqa: E402
 from conformance.adapters.whole.implementation import PointedImplementation  # noqa: E402
-from conformance.adapters.whole.placing import load_weights, moved_to, placed  # noqa: E402
+from conformance.adapters.whole.placing import load_weights  # noqa: E402
 from conformance.adapters.whole.searching import calling_of  # noqa: E402
 
 
@@ -187,35 +187,6 @@ def test_a_pickle_that_runs_code_is_not_run(tmp_path):
     with pytest.raises(StatedError, match="cannot be read"):
         load_weights(GPT(), str(tmp_path / "weights.pt"))
     assert not (tmp_path / "written").exists()
-
-
-# --- device ---------------------------------------------------------------------------------------
-
-
-def test_a_device_that_is_not_there_is_refused(monkeypatch):
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    with pytest.raises(StatedError, match="PyTorch finds no CUDA GPU here; leave it out"):
-        pointed(GPT(), Stated(device="cuda"))
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
-    with pytest.raises(StatedError, match="has only 1 GPUs, from cuda:0"):
-        placed(GPT(), "cuda:3")
-
-
-def test_tensors_are_moved_wherever_they_stand():
-    value = {"a": [torch.zeros(2)], "b": (torch.ones(1), 3, None)}
-    found = moved_to(value, "meta")
-    assert found["a"][0].device.type == found["b"][0].device.type == "meta"
-    assert found["b"][1:] == (3, None)
-
-
-@pytest.mark.gpu
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA GPU")
-def test_a_model_on_the_gpu_answers_as_on_the_cpu(trained):
-    here, there = (pointed(trained, Stated(device=device)).whole for device in ("cpu", "cuda"))
-    assert next(there.module.parameters()).is_cuda
-    inputs = here.example()
-    assert abs(here(**inputs)["out"] - there(**inputs)["out"]).max() < 1e-9
 
 
 # --- a reference ----------------------------------------------------------------------------------

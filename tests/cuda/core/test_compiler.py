@@ -85,3 +85,10 @@ def test_without_a_library_one_sentence_says_what_to_install(monkeypatch, librar
     with pytest.raises(CudaError, match=rf"NVIDIA's library {library}, which is missing: pip install") as caught:
         compiler.report(KERNEL)
     assert "\n" not in str(caught.value)
+
+
+def test_a_numpy_that_numba_cuda_does_not_know_is_one_sentence(monkeypatch):
+    pytest.importorskip("numba_cuda")
+    monkeypatch.delattr(np, "row_stack", raising=False)
+    with pytest.raises(CudaError, match=r"numba-cuda 0.*, which does not know numpy .*: pip install 'numpy<2.5'"):
+        compiler.report(KERNEL)
