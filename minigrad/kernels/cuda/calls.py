@@ -8,6 +8,7 @@ looks at no values. Memory that it asks for stays alive as long as the calls.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -39,13 +40,16 @@ class DeviceCalls(list[tuple[Callable[..., Any], tuple[Any, ...]]]):
             return
         values: list[Any] = []
         for wanted, value in zip(kernel.signature, args, strict=True):
+            if wanted == "int32" and type(value) is int and -(2**31) <= value < 2**31:  # most of them
+                values.append(value)
+                continue
             if wanted in RECORDS:
                 values.append(_checked(kernel, wanted, value))
                 continue
             if wanted.endswith("*") != isinstance(value, DeviceArray):
                 raise TypeError(f"{kernel!r} was given {value!r} for {wanted}")
             if isinstance(value, DeviceArray):
-                if value.itemsize != np.dtype(wanted[:-1]).itemsize:
+                if value.itemsize != _item_size(wanted):
                     raise TypeError(f"{kernel!r} was given {value!r} for {wanted}")
                 self.kept.append(value.memory)
                 values.append(Pointer(value.pointer, value.extent))
@@ -133,6 +137,12 @@ def on_host(
             runtime.fill(output, host)
         else:
             runtime.copy(output, runtime.upload(host))
+
+
+@cache
+def _item_size(pointer: str) -> int:
+    """The bytes of an element behind a pointer, such as "float32*"."""
+    return np.dtype(pointer[:-1]).itemsize
 
 
 def _three(sizes: int | tuple[int, ...]) -> tuple[int, ...]:

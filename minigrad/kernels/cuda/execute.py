@@ -15,7 +15,7 @@ import numpy as np
 from minigrad import kernels, later
 from minigrad.decomposition import run_decomposition
 from minigrad.kernels.cuda.calls import DeviceCalls
-from minigrad.kernels.cuda.memory import DeviceArray
+from minigrad.kernels.cuda.memory import DeviceArray, name_of
 from minigrad.kernels.cuda.runtime import Runtime, runtime
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ def run(op: Op, arrays: Sequence[DeviceArray], attrs: Mapping[str, Any]) -> tupl
     """The outputs of `op` on the device."""
     if op.view:
         return (view(op, arrays[0], attrs),)
-    if op.reference is None and kernels.spec(op, "cuda", arrays[0].dtype.name) is None:
+    if op.reference is None and kernels.spec(op, "cuda", name_of(arrays[0].dtype)) is None:
         return run_decomposition(op, arrays, attrs)
     device = arrays[0].runtime
     try:
@@ -49,7 +49,7 @@ def bind(
     attrs: Mapping[str, Any],
 ) -> None:
     """Append calls that compute `op`: its kernel's, or one on the host. Inputs may be numbers (numpy scalar arrays)."""
-    spec = kernels.spec(op, "cuda", inputs[0].dtype.name)
+    spec = kernels.spec(op, "cuda", name_of(inputs[0].dtype))
     if spec is not None and kernels.get_mode() != "reference":
         before = len(calls)
         if later.load(spec)(calls, inputs, outputs, **attrs):

@@ -14,6 +14,7 @@ from bisect import bisect_left, insort
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -60,6 +61,12 @@ class _Address:
             "typestr": f"|V{array.itemsize}",
             "version": 3,
         }
+
+
+@cache
+def name_of(dtype: np.dtype) -> str:
+    """numpy's name of a dtype, which numpy puts together anew whenever it is asked."""
+    return dtype.name
 
 
 class DeviceArray:

@@ -7,7 +7,9 @@ order of additions every time.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,7 +17,7 @@ import numpy as np
 from minigrad.kernels.cuda.calls import DeviceCalls
 from minigrad.kernels.cuda.matmul import LARGE, SMALL, Tiling, simple_kernel, sum_parts, tiled_kernel
 from minigrad.kernels.cuda.matvec import ROWS, WARPS, deep_matvec, wide_matvec
-from minigrad.kernels.cuda.memory import DeviceArray
+from minigrad.kernels.cuda.memory import DeviceArray, name_of
 from minigrad.kernels.cuda.tiles import CHUNK, DEPTH
 
 INT32 = 2**31 - 1
@@ -45,7 +47,7 @@ class Matrices(NamedTuple):
 
     def aligned(self, line: int) -> bool:
         """Do all lines, `line` elements apart, begin at multiples of 16 bytes?"""
-        width = CHUNK[self.array.dtype.name]
+        width = CHUNK[name_of(self.array.dtype)]
         return self.array.pointer % 16 == 0 and not any(stride % width for stride in (self.outer, self.inner, line))
 
     def paired(self, part: int) -> bool:
@@ -68,7 +70,7 @@ class Problem(NamedTuple):
 
     @property
     def dtype(self) -> str:
-        return self.a.array.dtype.name
+        return name_of(self.a.array.dtype)
 
     @property
     def batch_strides(self) -> tuple[int, ...]:
@@ -111,7 +113,7 @@ def product(calls: DeviceCalls, a: DeviceArray, b: DeviceArray, c: DeviceArray) 
     if not a.shape[-1]:
         zeros = c if c.is_contiguous else calls.scratch(c.shape, c.dtype)
         nothing = calls.scratch((1,), np.dtype("float32"))
-        calls.launch(sum_parts(c.dtype.name), -(-c.size // 256), 256, nothing, zeros, 0, c.size)
+        calls.launch(sum_parts(name_of(c.dtype)), -(-c.size // 256), 256, nothing, zeros, 0, c.size)
         if zeros is not c:
             calls.copy(c, zeros)
         return
@@ -143,7 +145,7 @@ def described(
         if all(steps[-1] == m * row for i, (steps, row) in enumerate(zip(strides, rows, strict=True)) if i != 1):
             m, sizes, strides = m * sizes[-1], sizes[:-1], [steps[:-1] for steps in strides]
             rows[1] = _matrix_strides(b)[0]
-    count = int(np.prod(sizes, dtype=np.int64))
+    count = math.prod(sizes)
     if len(sizes) > 2 or count > GRID:
         return None
     padded = [(0,) * (2 - len(steps)) + steps for steps in strides]
@@ -249,6 +251,7 @@ def _tiled(calls: DeviceCalls, problem: Problem) -> None:
     finish()
 
 
+@lru_cache(4096)
 def choose(dtype: str, m: int, n: int, k: int, batches: int, processors: int, whole: bool = True) -> tuple[Tiling, int]:
     """The tiling, and into how many chunks k is cut, that the model in this module finds fastest.
 

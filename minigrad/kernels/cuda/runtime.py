@@ -7,6 +7,7 @@ With MINIGRAD_CUDA=simulate in the environment the first use starts the simulate
 
 from __future__ import annotations
 
+import math
 import os
 from collections import OrderedDict
 from collections.abc import Iterator
@@ -41,7 +42,7 @@ class Runtime:
     def empty(self, shape: tuple[int, ...], dtype: Any) -> DeviceArray:
         """Memory of arbitrary content."""
         dtype = np.dtype(dtype)
-        memory = self.allocator.allocate(int(np.prod(shape, dtype=np.int64)) * dtype.itemsize)
+        memory = self.allocator.allocate(math.prod(shape) * dtype.itemsize)
         return DeviceArray(memory, memory.address, tuple(shape), dtype)
 
     def full(self, shape: tuple[int, ...], value: np.ndarray) -> DeviceArray:

@@ -138,10 +138,11 @@ def test_random_numbers_are_the_hosts_bit_for_bit(count, seed):
         agrees("random_uniform", [key], {"shape": (count,), "dtype": np.dtype(dtype)}, seed=1, rtol=0, atol=0)
 
 
+@pytest.mark.parametrize("size", [300, 301])  # in fours, and one by one
 @pytest.mark.parametrize("decoupled", [False, True])
-def test_adam_writes_where_it_reads(decoupled):
+def test_adam_writes_where_it_reads(decoupled, size):
     attrs = {"beta1": 0.9, "beta2": 0.98, "eps": 1e-6, "decay": 0.1, "decoupled": decoupled}
-    w, g, m, v = normal(300), normal(300), normal(300), normal(300) ** 2
+    w, g, m, v = normal(size), normal(size), normal(size), normal(size) ** 2
     inputs = [w, g, m, v, np.array(3.0), np.array(0.01)]
     wanted = OPS["adam"].evaluate(inputs, attrs)
     with runtime.use(SimulatedDriver(1, races=True)) as device:
