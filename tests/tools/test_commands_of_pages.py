@@ -192,10 +192,64 @@ def test_the_gradient_of_softmax_is_that_of_its_lesson(capsys):
 # --- Python of the pages --------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", ["README.md", "docs/drawing.md"])
+def given_a_model(names):
+    import minigrad.nn
+
+    names["model"] = minigrad.nn.Linear(8, 2)
+
+
+def given_a_class_to_grade(names):
+    import conformance
+
+    (rubric,) = fences(ROOT / "docs" / "grading.md", "toml")
+    Path("rubric.toml").write_text(rubric, encoding="utf-8")
+    code = "from torch.nn import MultiheadAttention as MultiHeadAttention"
+    names |= {"conformance": conformance, "code": code, "step": 3}
+
+
+def given_a_training(names):
+    torch = pytest.importorskip("torch")
+    import conformance
+
+    def train(model, data):
+        optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+        for x in data:
+            optimizer.zero_grad()
+            model(x).square().mean().backward()
+            optimizer.step()
+
+    data = torch.randn(24, 4, 3, generator=torch.Generator().manual_seed(0))
+    names |= {"conformance": conformance, "model": torch.nn.Linear(3, 3), "train": train, "data": data}
+
+
+GIVEN = {
+    "README.md": None,
+    "docs/core.md": None,
+    "docs/cuda.md": given_a_model,
+    "docs/drawing.md": None,
+    "docs/grading.md": given_a_class_to_grade,
+    "docs/simt.md": None,
+    "docs/standin.md": None,
+    "docs/watch.md": given_a_training,
+}
+"""What the reader has before the blocks of a page begin. Lessons and tutorials are run by tests of their own."""
+
+
+SECONDS = ("docs/grading.md", "docs/watch.md")
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.slow] if name in SECONDS else []) for name in GIVEN]
+)
 def test_the_python_of_a_page_runs(name, tmp_path, monkeypatch):
+    if name == "docs/cuda.md":
+        pytest.importorskip("greenlet")
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("MINIGRAD_CUDA", "simulate")
+    monkeypatch.setattr("minigrad.kernels.cuda.runtime._runtime", None)
     names = {"__name__": "page"}
+    if GIVEN[name] is not None:
+        GIVEN[name](names)
     for block in fences(ROOT / name, "python"):
         if "conformance.check(model)" not in block:
             exec(compile(block, name, "exec"), names)
