@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import torch
 from torch import nn
 
 from conformance.adapters.inference import probes
@@ -56,7 +57,7 @@ def _resolve(found: Resolution) -> None:
         resolve_rope(found)
         return
     module = found.make(found.settings)
-    if "dropout" in found.settings and found.constructor.is_shared and not _may_drop(module):
+    if "dropout" in found.settings and found.constructor.is_shared and not _may_drop(_that_drops(found)):
         found.fixed["dropout"], found.why["dropout"] = 0.0, "has nothing that drops"
         found.say("dropout", "none", "the option is another part's: nothing in it drops")
     probes.randomise(module)
@@ -74,10 +75,23 @@ def _resolve(found: Resolution) -> None:
     resolvers[MODULE_SUBJECTS[found.role]](found, module)
 
 
+def _that_drops(found: Resolution) -> nn.Module:
+    """It, made with a rate of dropout; as it is made otherwise where no such rate can be given."""
+    try:
+        return found.make({**found.settings, "dropout": 0.5})
+    except Exception:
+        return found.make(found.settings)
+
+
 def _may_drop(module: nn.Module) -> bool:
-    """Whether it has a dropout inside, or a number that is called one."""
+    """Whether it has a dropout inside that is not switched off, or something that is called one."""
     return any(
-        isinstance(part, nn.Dropout)
-        or any("drop" in name.lower() and value is not None for name, value in vars(part).items())
+        (isinstance(part, nn.Dropout) and part.p > 0)
+        or any("drop" in name.lower() and value not in (None, 0) for name, value in _plain(part).items())
         for part in module.modules()
     )
+
+
+def _plain(part: nn.Module) -> dict[str, object]:
+    """Its attributes that are no tensors, of which nobody can say at once whether they are zero."""
+    return {name: value for name, value in vars(part).items() if not isinstance(value, torch.Tensor)}

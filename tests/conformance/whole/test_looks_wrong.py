@@ -10,7 +10,9 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from conformance.adapters.inference.resolve import _may_drop  # noqa: E402
+from conformance.adapters.inference.construct import Constructor  # noqa: E402
+from conformance.adapters.inference.parts import PartOf  # noqa: E402
+from conformance.adapters.inference.resolve import _may_drop, resolution_of  # noqa: E402
 from conformance.adapters.whole.sizes import Sizing  # noqa: E402
 from conformance.verdict import Verdict  # noqa: E402
 
@@ -167,4 +169,34 @@ def test_a_dropout_that_is_none_drops_nothing():
     part.dropout = None
     assert not _may_drop(part)
     part.dropout = 0.0
+    assert not _may_drop(part)
+    part.dropout = 0.5
     assert _may_drop(part)
+
+
+class Recommender(torch.nn.Module):
+    """Its rate of dropout is that of its input, and of its attention where `reaches`."""
+
+    reaches = False
+
+    def __init__(self, n_items=20, d_model=8, n_heads=2, n_layers=1, dropout=0.1):
+        super().__init__()
+        self.items = torch.nn.Embedding(n_items, d_model)
+        self.drop = torch.nn.Dropout(dropout)
+        rate = dropout if self.reaches else 0.0
+        self.attention = torch.nn.MultiheadAttention(d_model, n_heads, dropout=rate, batch_first=True)
+
+    def forward(self, ids):
+        x = self.drop(self.items(ids))
+        return self.attention(x, x, x)[0] @ self.items.weight.T
+
+
+class Dropping(Recommender):
+    reaches = True
+
+
+@pytest.mark.parametrize(("whole", "fixed"), [(Recommender, {"dropout": 0.0}), (Dropping, {})])
+def test_a_rate_that_does_not_reach_a_component_is_no_option_of_it(whole, fixed):
+    part = PartOf(Constructor(whole), "attention")
+    found = resolution_of(torch.nn.MultiheadAttention, "multi_head_attention", part)
+    assert {name: value for name, value in found.fixed.items() if name == "dropout"} == fixed
