@@ -169,6 +169,8 @@ class ForecastProbes(LossProbes):
             raise NotProvided("it reads no series")
         if not self.line_of(_FORECASTS.pattern) and not _FORECASTS.search(type(self.module).__name__):
             raise NotProvided("nothing says that it forecasts")
+        if not any(parameter.dim() > 1 for parameter in self.module.parameters()):
+            raise NotProvided("it has no map, and is part of what forecasts")
         for length in [*self._said_lengths(), one.length or 32]:
             shape = tuple(length if size is None else size for size in one.shape)
             with suppress(Exception), quiet_evaluation(self.module):

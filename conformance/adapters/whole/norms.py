@@ -256,9 +256,20 @@ def _fitted(record: Record, call: Call) -> Norm:
     ):
         for eps in candidates:
             if any(fits(_RIGHT[name], axes, eps) for name in ("LayerNorm", "RMSNorm")):
+                if _is_of_data(record, call):
+                    return Norm(call, x, y, "of data", "", eps, place)
                 mistake = f"its statistics are over {words}, not over the features of one token"
                 return Norm(call, x, y, "", mistake, eps, _line(record, call, _STATISTIC, True) or place)
     return Norm(call, x, y, "", "", 0.0, place)
+
+
+def _is_of_data(record: Record, call: Call) -> bool:
+    """Whether it normalises the data: each series over its time, say. It is no layer then. It keeps what it measured,
+    to be put back later (RevIN), or a model hands it what no parameter has touched."""
+    if any(isinstance(held, Tensor) for held in vars(call.module).values()):
+        return True
+    seen = record.before((call.given[0],))
+    return call.path != "" and not any(value.kind == "parameter" for value in seen)
 
 
 def _is_bias(record: Record, name: str, value: Value | None) -> bool:

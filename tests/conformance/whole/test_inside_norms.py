@@ -103,6 +103,33 @@ def test_other_ways_to_write_a_norm_are_right_too(module, formula):
     assert (norm.formula, norm.mistake) == (formula, "")
 
 
+class OverTime(nn.Module):
+    """Each series is normalised over its time. keeps: what was measured is kept, to be put back."""
+
+    def __init__(self, width, keeps=False):
+        super().__init__()
+        self.weight, self.bias, self.keeps = nn.Parameter(torch.ones(width)), nn.Parameter(torch.zeros(width)), keeps
+
+    def forward(self, x):
+        mean, std = x.mean(1, keepdim=True), torch.sqrt(x.var(1, keepdim=True, unbiased=False) + 1e-5)
+        if self.keeps:
+            self.mean, self.std = mean.detach(), std.detach()
+        return (x - mean) / std * self.weight + self.bias
+
+
+def test_a_norm_of_data_may_be_over_time_and_one_of_tokens_may_not():
+    x = torch.randn(2, 6, 3)
+
+    def mistakes(module):
+        return [norm.mistake for norm in norms(record(module, lambda: module(x)))]
+
+    over_time = "its statistics are over axis 1, not over the features of one token"
+    assert mistakes(OverTime(3, keeps=True)) == [""]
+    assert mistakes(nn.Sequential(OverTime(3), nn.Linear(3, 8))) == [""]
+    assert mistakes(nn.Sequential(nn.Linear(3, 3), OverTime(3))) == [over_time]
+    assert mistakes(OverTime(3)) == [over_time]
+
+
 def test_the_networks_of_a_model_and_their_functions():
     for file, count, function in (("gpt", 3, {"gelu"}), ("llama", 2, {"mul", "silu"}), ("translator", 4, {"relu"})):
         found = networks(run(load(SUBJECTS / f"{file}.py")))

@@ -96,9 +96,27 @@ class StatisticsOfTheBatch(OwnStatistics):
         return ChannelMixer.forward(self, (x - mean) / std) * std.flip(0) + mean
 
 
+class ReversibleNorm(nn.Module):
+    """RevIN alone: the part of a forecaster that takes level and scale out, and puts them back when it is told to."""
+
+    def __init__(self, num_features=3, eps=1e-5):
+        super().__init__()
+        self.eps = eps
+        self.weight, self.bias = nn.Parameter(torch.ones(num_features)), nn.Parameter(torch.zeros(num_features))
+
+    def forward(self, x, mode="norm"):
+        if mode == "denorm":
+            return (x - self.bias) / self.weight * self.std + self.mean
+        self.mean = x.mean(1, keepdim=True).detach()
+        self.std = torch.sqrt(x.var(1, keepdim=True, unbiased=False) + self.eps).detach()
+        return (x - self.mean) / self.std * self.weight + self.bias
+
+
 @pytest.mark.parametrize(
     ("cls", "claim", "expected"),
     [
+        (ReversibleNorm, LEVEL, "NOT PROVIDED"),
+        (ReversibleNorm, "norm-is-its-formula", "PASS"),
         (VariateTokens, PLACES, "PASS"),
         (VariatesCutAnew, PLACES, "FAIL"),
         (VariateTokens, APART, "NOT PROVIDED"),
