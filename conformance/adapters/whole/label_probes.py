@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import ast
 import inspect
 import re
 import sys
 from contextlib import suppress
+from types import ModuleType
 
 import torch
 
 from conformance.adapters.torch_subject import to_array
+from conformance.adapters.whole.calling import Calling
 from conformance.adapters.whole.losses import LossProbes
+from conformance.adapters.whole.usage import surroundings
 from conformance.adapters.whole.used_functions import text_of
 from conformance.protocol import Array, NotProvided
 
@@ -19,7 +23,8 @@ _SHIFTS = re.compile(
     r"(?!\W+(\w+\W+){0,3}shifted)"
     r"|(?<!no )(?<!not )(?<!never )shift(ed|s)? ((happens|takes place|is (done|made)) )?"
     r"((in )?here|inside|internally|in the model|in forward)"
-    r"|(labels?|targets?)\W{1,3}(are |is )?aligned with (the )?\W?(input[_ ]?ids|tokens?|ids|inputs?)\b",
+    r"|(labels?|targets?)\W{1,3}(are |is )?(token )?(ids )?aligned with (the )?\W?"
+    r"(input[_ ]?ids|tokens?|ids|inputs?)\b",
     re.I,
 )
 _SHIFTED = re.compile(
@@ -53,10 +58,11 @@ class LabelProbes(LossProbes):
     def says_shift(self) -> int | None:
         """By how many places the model itself shifts labels, as its author says: 1 where they are the inputs, 0 where
         the caller has shifted them; None where the text says neither, or both. A function beside it that makes batches
-        says so, too."""
+        says so, too, and so does a call that hands the inputs in as labels."""
         text = " ".join(" ".join(source.split()) for cls, source, _, _ in self.sources() if cls is type(self.module))
         inside, before = bool(_SHIFTS.search(text)), bool(_SHIFTED.search(text))
         inside = inside or _makes_labels_of_inputs(type(self.module).__module__)
+        inside = inside or _is_handed_inputs_as_labels(type(self.module), self.calling)
         return None if inside == before else int(inside)
 
     def taught(self, inputs: dict[str, Array]) -> Array:
@@ -79,3 +85,28 @@ def _makes_labels_of_inputs(file: str) -> bool:
     functions = [one for one in vars(sys.modules.get(file, object())).values() if inspect.isfunction(one)]
     own = [text_of(one) for one in functions if one.__module__ == file and _MAKES_BATCHES.search(one.__name__)]
     return any(_ARE_THE_INPUTS.search(text) and not re.search(r"\b1\s*:|roll|shift", text) for text in own)
+
+
+def _is_handed_inputs_as_labels(cls: type, calling: Calling) -> bool:
+    """Whether every training step beside a class gives its labels what it gives as inputs, as in
+    ``model(batch, labels=batch)``. A call that trains nothing may only try out whether the model runs."""
+    module = sys.modules.get(cls.__module__)
+    if not isinstance(module, ModuleType) or not calling.labels:
+        return False
+    around = surroundings(module)
+    alike = [
+        ast.dump(word.value) == ast.dump(inputs)
+        for source in around.sources
+        if source.path == around.path or cls.__name__ in source.text
+        for call, scope in source.calls
+        if "step" in (called := _methods_called_in(scope.node)) and "backward" in called
+        for word in call.keywords
+        if word.arg == calling.labels
+        for inputs in [w.value for w in call.keywords if w.arg == calling.main.parameter] or call.args[:1]
+    ]
+    return bool(alike) and all(alike)
+
+
+def _methods_called_in(node: ast.AST) -> set[str]:
+    calls = [inner.func for inner in ast.walk(node) if isinstance(inner, ast.Call)]
+    return {function.attr for function in calls if isinstance(function, ast.Attribute)}

@@ -25,7 +25,9 @@ def says() -> Callable[[str], Any]:
 
     def read(text: str) -> Any:
         model = torch.nn.Identity()
-        return LabelProbes.says_shift(SimpleNamespace(module=model, sources=lambda: [(type(model), text, "", 1)]))
+        calling = SimpleNamespace(labels="")
+        sources = lambda: [(type(model), text, "", 1)]  # noqa: E731
+        return LabelProbes.says_shift(SimpleNamespace(module=model, sources=sources, calling=calling))
 
     return read
 
@@ -42,6 +44,7 @@ def says() -> Callable[[str], Any]:
         ("labels: input_ids that are shifted to the left", None),
         ("`labels` are aligned with `tokens`; the shift happens in here.", 1),
         ("targets: aligned with the inputs", 1),
+        ("`targets` are token ids aligned with `ids`, -100 is ignored", 1),
         ("labels are aligned from the loader", 0),
         ("No shift happens here.", None),
         ("no shift happens in here", None),
@@ -90,6 +93,46 @@ TAUGHT = "language-model-loss-teaches-the-next-token"
 )
 def test_a_function_that_makes_batches_says_who_shifts(made: Any, right: str, wrong: str, verdict: str) -> None:
     model = whole_model(made("Captioner", "import torch.nn.functional as F\n" + CAPTIONS.replace(right, wrong)))
+    assert run_check(CHECKS[TAUGHT], Whole(model), "quick").verdict.name == verdict
+
+
+WRITER = """
+class GPT(nn.Module):
+    def __init__(self, vocab_size=40):
+        super().__init__()
+        self.words = nn.Embedding(vocab_size, 8)
+        self.block = nn.TransformerEncoderLayer(8, 2, 16, 0.0, batch_first=True)
+        self.head = nn.Linear(8, vocab_size)
+
+    def forward(self, idx, targets=None):
+        future = torch.ones(idx.shape[1], idx.shape[1]).triu(1).bool()
+        logits = self.head(self.block(self.words(idx), future))
+        loss = None if targets is None else F.cross_entropy(logits[:, :-1].flatten(0, 1), targets[:, 1:].flatten())
+        return logits, loss
+
+def train(model, batches, optimizer):
+    for batch in batches:
+        model(batch, targets=batch)[1].backward()
+        optimizer.step()
+"""
+UNSHIFTED = {"logits[:, :-1].flatten(0, 1), targets[:, 1:]": "logits.flatten(0, 1), targets"}
+
+
+@pytest.mark.parametrize(
+    ("changes", "verdict"),
+    [
+        ({}, "PASS"),
+        (UNSHIFTED, "FAIL"),
+        (UNSHIFTED | {"targets=batch)": "targets=batch.roll(-1, 1))"}, "PASS"),
+        (UNSHIFTED | {"        optimizer.step()\n": ""}, "PASS"),
+        (UNSHIFTED | {"model(batch, targets=batch)": "model(idx=batch, targets=batch)"}, "FAIL"),
+    ],
+)
+def test_a_call_that_hands_the_inputs_in_as_labels_says_who_shifts(made: Any, changes: dict, verdict: str) -> None:
+    text = "import torch.nn.functional as F\n" + WRITER
+    for old, new in changes.items():
+        text = text.replace(old, new)
+    model = whole_model(made("GPT", text))
     assert run_check(CHECKS[TAUGHT], Whole(model), "quick").verdict.name == verdict
 
 
