@@ -176,3 +176,16 @@ def make_optimizer(model, lr=1e-3, weight_decay=0.1):
     return torch.optim.AdamW(groups, lr=lr, weight_decay=weight_decay)
 """
     assert result(made, text, APART).verdict.name == "PASS"
+
+
+@pytest.mark.parametrize(("groups", "verdict"), [("maps, rest", "PASS"), ("rest, maps", "FAIL")])
+def test_tables_may_stand_beside_norms_in_the_group_that_does_not_decay(made, groups, verdict):
+    text = """
+def param_groups(model, weight_decay=0.05):
+    named = list(model.named_parameters())
+    maps = [p for n, p in named if p.ndim > 1 and n not in ("wte.weight", "wpe.weight")]
+    rest = [p for n, p in named if p.ndim <= 1 or n in ("wte.weight", "wpe.weight")]
+    decay, keep = GROUPS
+    return [{"params": decay, "weight_decay": weight_decay}, {"params": keep, "weight_decay": 0.0}]
+"""
+    assert result(made, text.replace("GROUPS", groups), APART).verdict.name == verdict
