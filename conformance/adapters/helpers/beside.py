@@ -15,6 +15,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from conformance.adapters.functions.subjects import source_of
+from conformance.adapters.helpers.configured import configured
 from conformance.adapters.helpers.criteria import CRITERION
 from conformance.adapters.helpers.training import is_trainer
 from conformance.adapters.helpers.trial import HELPERS
@@ -51,11 +52,11 @@ def acts(code: Callable[..., Any] | type, but: str = "") -> bool:
     return any(word in source for word in _ACTS if word != but)
 
 
-def functions_beside(found: Any) -> list[Callable[..., Any]]:
-    """The functions of the file that a class, function, method or instance stands in."""
+def functions_beside(found: Any, model: nn.Module, options: Mapping[str, Any]) -> list[Callable[..., Any]]:
+    """The functions of the file that a class, function, method or instance stands in. options: of the model."""
     holder = found if isinstance(found, (type, FunctionType, MethodType)) else type(found)
     module = sys.modules.get(holder.__module__)
-    return list(functions_of(module)) if module is not None else []
+    return [configured(one, model, options) for one in functions_of(module)] if module is not None else []
 
 
 def classes_beside(found: Any) -> list[type]:

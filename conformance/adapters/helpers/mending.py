@@ -17,6 +17,8 @@ from textwrap import dedent
 from types import MethodType
 from typing import Any
 
+from conformance.adapters.helpers.configured import Configured
+
 SECONDS = 1.5
 """Processor time after which no further edit is tried."""
 
@@ -57,7 +59,7 @@ class Edit:
 
 def mended(function: Callable[..., Any], is_right: Callable[[Callable[..., Any]], bool]) -> Edit | None:
     """The first edit of a function with which it is right; None when none is found in time."""
-    owner = getattr(function, "__self__", None)
+    owner, given = getattr(function, "__self__", None), function
     function = inspect.unwrap(getattr(function, "__func__", function))
     try:
         lines, first = inspect.getsourcelines(function)
@@ -76,6 +78,7 @@ def mended(function: Callable[..., Any], is_right: Callable[[Callable[..., Any]]
             exec(compile(ast.fix_missing_locations(changed), function.__code__.co_filename, "exec"), scope)
             made = scope[tree.body[0].name]
             made.__module__ = function.__module__
+            made = given.of(made) if isinstance(given, Configured) else made
             if is_right(made if owner is None else MethodType(made, owner)):
                 text = ast.unparse(statement).split("\n")[0] if stage in (_likely, _parts_left_out) else ""
                 return Edit(first + statement.lineno - 1, text)

@@ -105,7 +105,7 @@ class Called:
         """What a method's model, its configs and the file of a function call by a name, in lower case: the model's own
         first, and of one name."""
         owner = getattr(self.function, "__self__", None)
-        kept = vars(owner) if owner is not None else {}
+        kept = vars(owner) if owner is not None else getattr(self.function, "configs", {})
         configs = [fields_of(one) for one in kept.values() if isinstance(one, dict) or is_config(one)]
         found: dict[str, Any] = {}
         for holder in (kept, *configs, self.scope):

@@ -108,9 +108,10 @@ class PointedImplementation:
         self.beside: HelpersImplementation | None = None
         shown = self.whole.twin().module if self.whole else in_parts.fresh().eval() if in_parts else None
         if shown is not None and role is None:
-            beside: list[Callable[..., Any]] = [*functions_beside(found), *methods_of(shown)]
+            options = made.options if made else {}
+            beside: list[Callable[..., Any]] = [*functions_beside(found, shown, options), *methods_of(shown)]
             beside += [*training_methods_of(shown), *criteria_beside(found), *classes_beside(found)]
-            beside += objects_beside(found, shown, made.options if made else {})
+            beside += objects_beside(found, shown, options)
             self.beside = HelpersImplementation(beside, self.name, self.whole)
         self.reference = reference[1].text or reference[1].name if reference else ""
         self.difference = self._difference_from(*reference, role or "", stated) if reference else None

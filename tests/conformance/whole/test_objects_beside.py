@@ -8,7 +8,8 @@ import pytest
 
 pytest.importorskip("torch")
 
-from conformance.adapters.helpers.beside import objects_beside
+from conformance.adapters.helpers.beside import functions_beside, objects_beside
+from conformance.adapters.helpers.configured import Configured
 from conformance.adapters.helpers.examining import examine
 
 FILE = """
@@ -117,3 +118,60 @@ def test_a_collator_that_masks_words(made, left, claims):
     found = examine(objects_beside(type(model), model, {}))
     assert MASKED in found.tested
     assert [one.claim for one in found.wrong] == claims
+
+
+CONFIGURED = """
+    from dataclasses import dataclass
+
+    @dataclass(frozen=True)
+    class Config:
+        vocab_size: int
+        mask_id: int = 3
+        rate: float = 0.15
+        special_ids: tuple = (0, 1, 2, 3)
+
+    class Encoder(nn.Module):
+        def __init__(self, config):
+            super().__init__()
+            self.{kept} = config
+            self.embedding = nn.Embedding(config.vocab_size, 8)
+
+        def forward(self, ids):
+            return self.embedding(ids)
+
+    def mask_tokens(ids, config: Config):
+        labels, corrupted = ids.clone(), ids.clone()
+        chance = torch.full(ids.shape, config.rate)
+        chance[torch.isin(ids, torch.tensor(config.special_ids))] = 0.0
+        chosen = torch.bernoulli(chance).bool()
+        labels[{left}] = -100
+        draw = torch.rand(ids.shape)
+        corrupted[chosen & (draw < 0.8)] = config.mask_id
+        drawn = chosen & (draw > 0.9)
+        corrupted[drawn] = torch.randint(4, config.vocab_size, ids.shape)[drawn]
+        return corrupted, labels
+
+    def describe(config: Config = None):
+        return str(config)
+"""
+
+
+@pytest.mark.parametrize(
+    "kept", ["config", "unnamed"]
+)  # as it is told by the model, or by what the model was made with
+@pytest.mark.parametrize(
+    ("left", "claims", "mend"), [("~chosen", [], ""), ("chosen", [MASKED], "labels[~chosen] = -100")]
+)
+def test_a_function_that_takes_its_settings_in_a_config_gets_the_models(made, kept, left, claims, mend):
+    text = CONFIGURED.replace("{left}", left).replace(
+        "self.{kept} = config", "self.config = config" * (kept == "config")
+    )
+    source = made("Encoder", text)
+    functions = functions_beside(source.fresh().__class__, source.fresh(), source.options)
+    mask, describe = functions
+    assert isinstance(mask, Configured)
+    assert not isinstance(describe, Configured)
+    found = examine([mask])
+    assert MASKED in found.tested
+    assert [one.claim for one in found.wrong] == claims
+    assert [one.edit.text for one in found.wrong] == [mend] * len(claims)

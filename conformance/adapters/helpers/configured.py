@@ -1,0 +1,52 @@
+"""Functions that take their settings in one config object: ``mask_tokens(ids, config)``. They get the model's."""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from typing import Any
+
+from torch import nn
+
+from conformance.adapters.inference.construct import CONFIGS
+from conformance.adapters.whole.configs import class_named_like, configs_of, is_config
+
+
+class Configured:
+    """A function that is called without its config. configs: by the name of the parameter."""
+
+    def __init__(self, function: Callable[..., Any], configs: Mapping[str, Any]) -> None:
+        self.__wrapped__ = function
+        self.__name__, self.__doc__, self.__module__ = function.__name__, function.__doc__, function.__module__
+        given = inspect.signature(function)
+        rest = [one for one in given.parameters.values() if one.name not in configs]
+        self.__signature__ = given.replace(parameters=rest)
+        self.configs = configs
+
+    def __call__(self, *args: Any, **words: Any) -> Any:
+        given = self.__signature__.bind(*args, **words)
+        named = {name: value for name, value in given.arguments.items() if name not in ("args", "kwargs")}
+        return self.__wrapped__(**named, **self.configs)
+
+    def of(self, function: Callable[..., Any]) -> Configured:
+        """Another function with the same configs."""
+        return Configured(function, self.configs)
+
+
+def configured(function: Callable[..., Any], model: nn.Module, options: Mapping[str, Any]) -> Callable[..., Any]:
+    """The function without its config, where it requires one of a class of its file: the model's own, that of the
+    options which the model was made with, or one with its defaults. Any other function as it is."""
+    parameters = inspect.signature(function).parameters.values()
+    many = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD, inspect.Parameter.POSITIONAL_ONLY)
+    asked = [one for one in parameters if one.name in CONFIGS and one.default is one.empty]
+    module = sys.modules.get(function.__module__)
+    if len(asked) != 1 or module is None or any(one.kind in many for one in parameters):
+        return function
+    cls = class_named_like(asked[0].name, module)
+    known = [*configs_of(model), *filter(is_config, options.values())]
+    config = next((one for one in known if cls is None or isinstance(one, cls)), None)
+    with suppress(Exception):  # it has fields without a default
+        config = cls() if config is None and cls is not None else config
+    return function if config is None else Configured(function, {asked[0].name: config})
