@@ -42,6 +42,7 @@ from conformance.adapters.whole.filling import empty_is_nan, fill
 from conformance.adapters.whole.lazy import with_sizes
 from conformance.adapters.whole.scaling import TooLarge, limited, parameters_in, scaled_down
 from conformance.adapters.whole.script_names import set_script_names
+from conformance.adapters.whole.shared_settings import is_of_others
 from conformance.adapters.whole.sizes import MAX_PARAMETERS, SMALL, Sizing, Unknown, meaning
 from conformance.adapters.whole.syntax import Source
 from conformance.adapters.whole.usage import Surroundings, Usage, surroundings
@@ -102,7 +103,8 @@ class Made:
                 raise
             shown = ", ".join(f"{name}={value}" for name, value in changes.items())
             raise Refused(f"{self.name} with {shown} raises {type(error).__name__}: {error}") from error
-        missing = sorted(changes.keys() - sizing.changed)
+        others = {option for option in changes if is_of_others(option, module, self.options)}
+        missing = sorted(changes.keys() - (sizing.changed - others))
         if missing:
             raise NotProvided(f"{self.name}'s constructor has no option for {', '.join(missing)}")
         return module
