@@ -25,7 +25,8 @@ def is_of_others(option: str, module: nn.Module, given: Mapping[str, Any]) -> bo
     classes: set[type] = {type(part) for part in module.modules()} | set(type(module).__mro__)
     texts = {found[0] for found in map(source_of, classes) if found is not None}
     reads = re.compile("|".join(rf"\[\s*['\"]{re.escape(n)}['\"]\s*\](?!\s*=[^=])|\.{re.escape(n)}\b" for n in names))
-    around = source_of(type(module))
+    cls: type = type(module)
+    around = source_of(cls)
     whole = ""
     with suppress(OSError):
         whole = Path(around[1]).read_text(encoding="utf-8", errors="replace") if around else ""
