@@ -35,6 +35,7 @@ from pathlib import Path
 from types import FunctionType, MethodType, ModuleType
 from typing import Any
 
+from conformance.adapters import programs
 from conformance.adapters.loading import load_file, load_module, repository_root
 from conformance.adapters.specification import MINIGRAD_MODES, Specification, SpecificationError, is_expression, parse
 from conformance.adapters.stated import Stated
@@ -169,27 +170,55 @@ def _adapter(spec: Specification, name: str) -> ModuleType:
 
 def _load(spec: Specification, folders: Sequence[str]) -> ModuleType:
     try:
-        module = load_file(Path(spec.target)) if spec.is_file else load_module(spec.target, folders)
-        if "torch" in sys.modules and (path := getattr(module, "__file__", None)):
-            root = repository_root(Path(path)) or Path(path).resolve().parent
-            _adapter(spec, "conformance.adapters.absent_gpu").stand_in_for_gpu(module, root)
-        return module
+        if spec.is_file and programs.trains_when_imported(Path(spec.target)) and (module := _definitions(spec)):
+            return _on_processor(module, spec)
+        return _on_processor(load_file(Path(spec.target)) if spec.is_file else load_module(spec.target, folders), spec)
     except (Exception, SystemExit) as error:
-        if isinstance(error, ModuleNotFoundError) and error.name == "torch":
-            raise SpecificationError(
-                f"--impl {spec.text}: it imports PyTorch, which is not installed; pip install torch"
-            ) from error
-        if isinstance(error, ModuleNotFoundError) and not spec.is_file and spec.target.startswith(str(error.name)):
-            raise SpecificationError(
-                f"--impl {spec.text}: there is no module {error.name}; run from the folder that holds it, or install it"
-            ) from error
-        if isinstance(error, OSError) and error.filename is not None:
-            raise SpecificationError(
-                f"--impl {spec.text}: importing it opens the file {error.filename}, which failed ({error.strerror}) at "
-                f"{_place(error)}; put the file there, or move the lines that read it into a function or under "
-                "if __name__ == '__main__'"
-            ) from error
-        raise SpecificationError(f"--impl {spec.text}: importing it raised {_sentence(error)}") from error
+        if spec.is_file and not _lacks_torch(error) and (module := _definitions(spec)):
+            return _on_processor(module, spec)
+        raise _unloaded(spec, error) from error
+
+
+def _definitions(spec: Specification) -> ModuleType | None:
+    """The module of a file without what trains or fails when it is imported; None where what is asked for is not
+    among the rest."""
+    path = Path(spec.target)
+    try:
+        with programs.only_definitions(path, repository_root(path) or path.resolve().parent):
+            module = load_file(path)
+    except (Exception, SystemExit):
+        return None
+    asked = re.match(r"[A-Za-z_]\w*", spec.name)
+    return module if asked and hasattr(module, asked[0]) else None
+
+
+def _on_processor(module: ModuleType, spec: Specification) -> ModuleType:
+    """The module; where it names a GPU that is not there, the processor stands in for it from now on."""
+    if "torch" in sys.modules and (path := getattr(module, "__file__", None)):
+        root = repository_root(Path(path)) or Path(path).resolve().parent
+        _adapter(spec, "conformance.adapters.absent_gpu").stand_in_for_gpu(module, root)
+    return module
+
+
+def _lacks_torch(error: BaseException) -> bool:
+    return isinstance(error, ModuleNotFoundError) and error.name == "torch"
+
+
+def _unloaded(spec: Specification, error: BaseException) -> SpecificationError:
+    """Why a module could not be imported, in a sentence."""
+    if _lacks_torch(error):
+        return SpecificationError(f"--impl {spec.text}: it imports PyTorch, which is not installed; pip install torch")
+    if isinstance(error, ModuleNotFoundError) and not spec.is_file and spec.target.startswith(str(error.name)):
+        return SpecificationError(
+            f"--impl {spec.text}: there is no module {error.name}; run from the folder that holds it, or install it"
+        )
+    if isinstance(error, OSError) and error.filename is not None:
+        return SpecificationError(
+            f"--impl {spec.text}: importing it opens the file {error.filename}, which failed ({error.strerror}) at "
+            f"{_place(error)}; put the file there, or move the lines that read it into a function or under "
+            "if __name__ == '__main__'"
+        )
+    return SpecificationError(f"--impl {spec.text}: importing it raised {_sentence(error)}")
 
 
 def _find(module: ModuleType, spec: Specification) -> Any:

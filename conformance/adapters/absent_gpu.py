@@ -19,6 +19,8 @@ import torch
 from torch.overrides import TorchFunctionMode
 
 _GPU = re.compile(r"cuda(:\d+)?|mps")
+_GPU_WRITTEN = re.compile(r"cuda(:(\d+|%[dis]|\{\w*\})?)?|mps")
+"""How code writes it: also before its number is put in, as in ``f"cuda:{rank}"``."""
 _OURS = Path(__file__).resolve().parents[2]
 """Where the suite itself lies: its own files name GPUs, too, and ask first."""
 
@@ -80,7 +82,7 @@ def _names_gpu(node: ast.AST) -> bool:
     if isinstance(node, ast.Compare):  # it asks for the kind of a device that it is handed
         return False
     if isinstance(node, ast.Constant):
-        return isinstance(node.value, str) and _GPU.fullmatch(node.value) is not None
+        return isinstance(node.value, str) and _GPU_WRITTEN.fullmatch(node.value) is not None
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "cuda":
         return True
     return any(map(_names_gpu, ast.iter_child_nodes(node)))

@@ -101,6 +101,9 @@ class Constructions(Returns):
     shown = ""
     given: Mapping[str, Any] = {}
 
+    def maker(self, inside: Scope, arguments: ast.arguments, returned: list[ast.expr]) -> Callable[..., Any]:
+        raise NotImplementedError
+
     def construct(self, made_by: Callable[..., Any], call: ast.Call | None = None, scope: Scope | None = None) -> Any:
         """Call a class or function with what a call in the user's files shows, or without arguments.
 
@@ -152,8 +155,10 @@ class Constructions(Returns):
         bound.arguments = {name: bound.arguments[name] for name in signature.parameters if name in bound.arguments}
         self.given = _by_name(bound)
         shown = ", ".join(_shown(name, value) for name, value in self.given.items())
-        self.shown = f"{name_of(made_by) if hasattr(made_by, '__name__') else made_by}({shown})"
+        told = f"{name_of(made_by) if hasattr(made_by, '__name__') else made_by}({shown})"
+        self.shown = told
         made = made_by(*bound.args, **bound.kwargs)
+        self.shown = told  # it may have called a function for a part
         bound.apply_defaults()
         self.given = _by_name(bound)
         # Scaled arguments have scaled what follows from them: its fields must not be scaled again.
@@ -218,6 +223,8 @@ class Constructions(Returns):
     def _settled(self, name: str, value: Any) -> Any:
         if isinstance(value, _Later):
             value = self.value(value.node, value.scope)
+        if isinstance(value, Written) and value.scope.function is not None:
+            value = self.maker(value.scope, value.scope.function.args, list(value.scope.returned()))
         if isinstance(value, Written | Source):
             raise Unknown(name)
         return plain(self.resized(name, value) if name else value)
@@ -225,6 +232,39 @@ class Constructions(Returns):
 
 class Evaluator(Constructions):
     """The whole evaluator: also what a call gives, by its syntax."""
+
+    def _Lambda(self, node: ast.Lambda, scope: Scope) -> Any:
+        return self.maker(scope.source.scope_of(node), node.args, [node.body])
+
+    def maker(self, inside: Scope, arguments: ast.arguments, returned: list[ast.expr]) -> Callable[..., Any]:
+        """A function that makes a part whenever a constructor calls it, as its syntax says. Raises Unknown for one that
+        does anything else.
+
+        returned: what it returns, the last first.
+        """
+        if not any(self._is_module(node, inside) for node in returned):
+            raise Unknown("a function that makes no module")
+        frames, active = list(self._frames), list(self._active)
+        names = [argument.arg for argument in [*arguments.posonlyargs, *arguments.args]]
+
+        def make(*given: Any, **words: Any) -> Any:
+            before = self._frames, self._active
+            values = {**dict(zip(names, given, strict=False)), **words}
+            self._frames, self._active = [*frames, (inside, values)], list(active)
+            try:
+                return self._first_known(returned, inside)
+            finally:
+                self._frames, self._active = before
+
+        vars(make)["is_told"] = True
+        return make
+
+    def _first_known(self, nodes: list[ast.expr], scope: Scope) -> Any:
+        """What the first of these expressions gives that syntax tells."""
+        for node in nodes:
+            with suppress(Unknown):
+                return self.value(node, scope)
+        raise Unknown("what it returns")
 
     def part(self, name: str, annotation: Any = inspect.Parameter.empty) -> Any:
         """Also options that nothing hands over, as the files' own parser has them by default."""
@@ -254,6 +294,8 @@ class Evaluator(Constructions):
             return self.construct(function, node, scope)
         if isinstance(function, Written):
             return self.returned(function.scope, node, scope)
+        if getattr(function, "is_told", False):
+            return self._plain_call(function, node, scope)
         if inspect.isroutine(function) and function in _PURE:
             return self._plain_call(function, node, scope)
         if isinstance(function, (FunctionType, MethodType)):

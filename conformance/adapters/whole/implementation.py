@@ -15,7 +15,7 @@ from typing import Any
 
 from torch import nn
 
-from conformance.adapters import Specification, SpecificationError
+from conformance.adapters import Specification, SpecificationError, programs
 from conformance.adapters.functions.implementation import FunctionImplementation, of_class
 from conformance.adapters.helpers.beside import (
     classes_beside,
@@ -63,6 +63,7 @@ class PointedImplementation:
         stated = stated or Stated()
         self.name = spec.name.partition("(")[0] or spec.text
         self.untested: list[str] = []
+        self.left_out = programs.told(spec.target) if spec.is_file else []
         self.whole: WholeModel | None = None
         self.parts: TorchModuleImplementation | FunctionImplementation | None = None
         role = spec.role or None
@@ -251,7 +252,7 @@ class PointedImplementation:
     @property
     def notes(self) -> list[str]:
         """What was inferred, a line a fact."""
-        lines: list[str] = []
+        lines = [DOUBT + one for one in self.left_out]
         if self.difference is not None:
             lines.append(f"{DOUBT}{self.difference}")
         elif self.reference:

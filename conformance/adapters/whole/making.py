@@ -16,6 +16,7 @@ from __future__ import annotations
 import ast
 import inspect
 import itertools
+import os
 import sys
 import traceback
 from collections.abc import Callable, Iterator, Mapping
@@ -33,6 +34,7 @@ from conformance.adapters import Specification, as_torch_module, is_expression
 from conformance.adapters.inference.construct import CONFIGS
 from conformance.adapters.inference.facts import Fact, Unresolved
 from conformance.adapters.whole import class_paths, needing
+from conformance.adapters.whole.absent_weights import absent_weights
 from conformance.adapters.whole.chained import as_forward, with_forward
 from conformance.adapters.whole.classmethods import is_maker, makers_of, name_of, returns_its_class, usages_of
 from conformance.adapters.whole.configs import Options
@@ -42,6 +44,7 @@ from conformance.adapters.whole.filling import empty_is_nan, fill
 from conformance.adapters.whole.lazy import with_sizes
 from conformance.adapters.whole.scaling import TooLarge, limited, parameters_in, scaled_down
 from conformance.adapters.whole.script_names import set_script_names
+from conformance.adapters.whole.shared_settings import is_of_others
 from conformance.adapters.whole.sizes import MAX_PARAMETERS, SMALL, Sizing, Unknown, meaning
 from conformance.adapters.whole.syntax import Source
 from conformance.adapters.whole.usage import Surroundings, Usage, surroundings
@@ -102,7 +105,8 @@ class Made:
                 raise
             shown = ", ".join(f"{name}={value}" for name, value in changes.items())
             raise Refused(f"{self.name} with {shown} raises {type(error).__name__}: {error}") from error
-        missing = sorted(changes.keys() - sizing.changed)
+        others = {option for option in changes if is_of_others(option, module, self.options)}
+        missing = sorted(changes.keys() - (sizing.changed - others))
         if missing:
             raise NotProvided(f"{self.name}'s constructor has no option for {', '.join(missing)}")
         return module
@@ -346,12 +350,13 @@ def _fitted(name: str, way: _Way, evaluator: Callable[..., Evaluator], around: S
     """The way as a Made, at smaller sizes where the model is too large; raises what the constructor raises."""
     shown, even = "", True
     given: Mapping[str, Any] = {}
+    absent: list[str] = []
 
     def make(sizing: Sizing) -> nn.Module:
-        nonlocal shown, even, given
+        nonlocal shown, even, given, absent
         evaluates = evaluator(sizing=sizing)
         set_script_names(evaluates)
-        with empty_is_nan():
+        with empty_is_nan(), absent_weights() as absent:
             module = _module(name, way.make(evaluates))
         fill(module)
         shown, before, given = shown or evaluates.shown, given, evaluates.given
@@ -370,7 +375,8 @@ def _fitted(name: str, way: _Way, evaluator: Callable[..., Evaluator], around: S
         else:
             sizes = [Fact("sizes", f"as they are, {parameters_in(module):,} parameters", "no option makes it smaller")]
     large = parameters_in(module) > MAX_PARAMETERS
-    facts = [Fact("constructor", shown, way.evidence), *sizes]
+    drawn = [Fact("weights", "as they are drawn", f"{os.path.basename(absent[0])} is not there")] if absent else []
+    facts = [Fact("constructor", shown, way.evidence), *sizes, *drawn]
     return Made(name, type(module), facts, make, sizing, even, given, large, way.maker)
 
 

@@ -115,6 +115,14 @@ def test_a_head_may_be_handed_on_to_a_loss_of_another_file(subject, given):
     assert verdict("modules-that-are-made-run", subject(HANDED_ON, used)) is Verdict.PASS
 
 
+def test_what_a_head_is_made_of_is_used_where_the_head_is_handed_on(subject):
+    text = HANDED_ON.replace("nn.Linear(8, 20)", "nn.Sequential(nn.Linear(8, 20), nn.LogSoftmax(-1))")
+    assert text != HANDED_ON
+    used = {"train.py": "def step(model, ids, loss):\n    return loss(model(ids), model.generator, 2)\n"}
+    assert verdict("model-every-parameter-gets-a-gradient", subject(text)) is Verdict.FAIL
+    assert verdict("model-every-parameter-gets-a-gradient", subject(text, used)) is Verdict.PASS
+
+
 def test_a_head_may_be_called_by_another_file(subject):
     used = {"train.py": "def write(test_model, ids):\n    return test_model.generator(test_model(ids)[:, -1])\n"}
     assert verdict("modules-that-are-made-run", subject(HANDED_ON, used)) is Verdict.PASS

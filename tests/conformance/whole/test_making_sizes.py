@@ -212,6 +212,23 @@ def test_code_that_names_a_gpu_that_is_not_there_runs(made, monkeypatch, style):
     assert made("Net", text).fresh()(torch.zeros(3, 2)).device.type == "cpu"
 
 
+NUMBERED_GPUS = ('f"cuda:{rank}"', '"cuda:%d" % rank', '"cuda:{}".format(rank)', '"cuda:" + str(rank)')
+
+
+@pytest.mark.parametrize("written", NUMBERED_GPUS)
+def test_code_that_names_a_gpu_by_a_number_runs(made, monkeypatch, written):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    text = f"""
+        rank = 0
+        device = torch.device({written})
+
+        class Net(nn.Module):
+            def forward(self, x):
+                return x.to(device)
+    """
+    assert made("Net", text).fresh()(torch.zeros(3)).device.type == "cpu"
+
+
 def test_code_that_asks_for_a_gpu_runs_as_it_is(made, monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     text = """

@@ -1,0 +1,151 @@
+"""A file that is a program, too: what it defines, without the lines that train or that fail on this machine.
+
+Many files train at their end, or read data that is not here, when they are imported; what is asked for is a class that
+they define. Their statements run one by one. One that trains is left out, and so is one that raises; and what reads a
+name that only such a statement gives is left out, too, so that nothing runs that lacks a part of itself.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib.machinery import SourceFileLoader
+from pathlib import Path
+from types import ModuleType
+
+LEFT_OUT: dict[str, list[str]] = {}
+"""For each file that was imported so: what was left out of it and of what it imports, and why, a sentence each."""
+
+_TRAINS = re.compile(r"(train|fit)(ing)?(_?(models?|epochs?|one_epoch|loop|net|network))?")
+"""What functions are called that train, also where another file has them."""
+_MOST = 3
+"""So many sentences are told."""
+
+
+def trains_when_imported(path: Path) -> bool:
+    """Whether the top level of a file trains: a backward pass there, or a call of what makes one."""
+    try:
+        tree = ast.parse(path.read_bytes())
+    except (OSError, SyntaxError, ValueError):
+        return False
+    return any(_trains(statement, _training_functions(tree)) for statement in tree.body)
+
+
+@contextmanager
+def only_definitions(file: Path, root: Path) -> Iterator[None]:
+    """Meanwhile a file, and what it imports from below a folder, is imported without what trains or raises."""
+    said = LEFT_OUT[str(file.resolve())] = []
+
+    def exec_module(loader: SourceFileLoader, module: ModuleType) -> None:
+        path = Path(loader.path).resolve()
+        if path.is_relative_to(root.resolve()) and "site-packages" not in path.parts:
+            _run(module, path, said)
+        else:
+            super(SourceFileLoader, loader).exec_module(module)
+
+    SourceFileLoader.exec_module = exec_module  # type: ignore[assignment, method-assign]
+    try:
+        yield
+    finally:
+        del SourceFileLoader.exec_module
+
+
+def told(file: str | Path) -> list[str]:
+    """What was left out when a file was imported, the first few sentences."""
+    said = LEFT_OUT.get(str(Path(file).resolve()), [])
+    more = [f"and {len(said) - _MOST} more"] if len(said) > _MOST else []
+    return [*said[:_MOST], *more]
+
+
+def _run(module: ModuleType, path: Path, said: list[str]) -> None:
+    """Run the statements of a file in a module, but those that train or raise. said: what is left out goes there."""
+    tree = ast.parse(path.read_bytes())
+    training = _training_functions(tree)
+    missing: set[str] = set()
+    future = [node for node in tree.body if isinstance(node, ast.ImportFrom) and node.module == "__future__"]
+    for statement in tree.body:
+        why = "it trains" if _trains(statement, training) else _failure([*future, statement], module, path)
+        if why:
+            said.append(f"line {statement.lineno} of {path.name} is left out: {why}")
+            missing |= _given(statement)
+    _take_out(module, tree, {name for name in missing if name not in vars(module)}, said)
+
+
+def _failure(statements: list[ast.stmt], module: ModuleType, path: Path) -> str:
+    """What statements raise; "" where they run."""
+    try:
+        exec(compile(ast.Module(statements, []), str(path), "exec", dont_inherit=True), vars(module))
+    except (Exception, SystemExit) as error:
+        text = " ".join(str(error).split())[:100]
+        return f"it raises {type(error).__name__}{': ' + text if text else ''}"
+    return ""
+
+
+def _take_out(module: ModuleType, tree: ast.Module, missing: set[str], said: list[str]) -> None:
+    """Delete the functions and classes that read a missing name, and those that read these."""
+    definitions = [node for node in tree.body if isinstance(node, ast.FunctionDef | ast.ClassDef)]
+    found = True
+    while found:
+        found = False
+        for node in definitions:
+            lacks = sorted(_read(node) & missing)
+            if lacks and node.name in vars(module):
+                said.append(f"{node.name} is left out: it reads {lacks[0]}")
+                delattr(module, node.name)
+                missing.add(node.name)
+                found = True
+
+
+def _read(node: ast.AST) -> set[str]:
+    """The names that a definition reads and does not give itself."""
+    names = [inner for inner in ast.walk(node) if isinstance(inner, ast.Name)]
+    own = {inner.id for inner in names if not isinstance(inner.ctx, ast.Load)}
+    own |= {inner.arg for inner in ast.walk(node) if isinstance(inner, ast.arg)}
+    return {inner.id for inner in names} - own
+
+
+def _given(statement: ast.stmt) -> set[str]:
+    """The names that a statement gives the module."""
+    found: set[str] = set()
+    for node in ast.walk(statement):
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            found.add(node.id)
+        elif isinstance(node, ast.FunctionDef | ast.ClassDef):
+            found.add(node.name)
+        elif isinstance(node, ast.Import | ast.ImportFrom):
+            found |= {(alias.asname or alias.name).partition(".")[0] for alias in node.names}
+    return found
+
+
+def _training_functions(tree: ast.Module) -> set[str]:
+    """The functions of a file that make a backward pass, and those that call them."""
+    functions = {node.name: node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)}
+    training = {name for name, node in functions.items() if _has_backward(node)}
+    for _ in functions:
+        more = {name for name, node in functions.items() if _calls(node) & training}
+        if more <= training:
+            break
+        training |= more
+    return training
+
+
+def _trains(statement: ast.stmt, training: set[str]) -> bool:
+    """Whether a statement of the top level trains; a definition does not, nor what only a program's start runs."""
+    if isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+        return False
+    if isinstance(statement, ast.If) and "__name__" in ast.unparse(statement.test):
+        return False
+    called = _calls(statement)
+    return _has_backward(statement) or bool(called & training) or any(map(_TRAINS.fullmatch, called))
+
+
+def _has_backward(node: ast.AST) -> bool:
+    return any(isinstance(inner, ast.Attribute) and inner.attr == "backward" for inner in ast.walk(node))
+
+
+def _calls(node: ast.AST) -> set[str]:
+    """The names of the functions that are called in it, not of methods."""
+    functions = [inner.func for inner in ast.walk(node) if isinstance(inner, ast.Call)]
+    return {function.id for function in functions if isinstance(function, ast.Name)}
