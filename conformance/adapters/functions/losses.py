@@ -50,10 +50,18 @@ FORMS: dict[str, Form] = {
 }
 """How logits (N, V) and targets (N,) are handed over."""
 
+RAW, LOGARITHMS, PROBABILITIES = "logits", "log-probabilities", "probabilities"
+SCALES: dict[str, Callable[[Tensor], Tensor]] = {
+    RAW: lambda x: x,
+    LOGARITHMS: lambda x: x.log_softmax(-1),
+    PROBABILITIES: lambda x: x.softmax(-1),
+}
+"""What it takes, made of logits."""
+
 
 @dataclass(frozen=True)
 class Loss:
-    """How a loss is called. made: builds the callable from settings by meaning. log: it takes log-probabilities.
+    """How a loss is called. made: builds the callable from settings by meaning. scale: what it takes, one of SCALES.
 
     divides: 'mean', 'sum' or 'none' of its rows. over: 'all', 'others' or 'real' (neither label nor padding). eps:
     its own smoothing where it cannot be set. pad: its own padding where it cannot be set. divergence: the entropy of
@@ -65,7 +73,7 @@ class Loss:
     build: Arguments | None
     call: Arguments
     form: str = "(N, V) and (N,)"
-    log: bool = False
+    scale: str = RAW
     divides: str = "mean"
     over: str = "all"
     eps: float = 0.0
@@ -88,7 +96,7 @@ class Loss:
 
         Raises NotProvided where a loss that shares the rest out among other words has none, with two classes."""
         logits_in, targets_in = FORMS[self.form]
-        given = logits.log_softmax(-1) if self.log else logits
+        given = SCALES[self.scale](logits)
         options = {**settings, "vocab": logits.shape[1]}
         if self.takes("pad"):
             if pad is not None:
@@ -139,8 +147,8 @@ def resolve(found: Any) -> list[Served]:
     exact: Loss | None = None
     pads = (False, True) if loss.takes("pad") else (False,)
     marks = (False, True) if _may_hide(found, loss) else (False,)
-    for form, log, is_word, hides in product(_forms(loss), _inputs(found, loss), pads, marks):
-        candidate = replace(loss, form=form, log=log, pad_is_word=is_word, hides=hides)
+    for form, scale, is_word, hides in product(_forms(loss), _inputs(found, loss), pads, marks):
+        candidate = replace(loss, form=form, scale=scale, pad_is_word=is_word, hides=hides)
         try:
             got = candidate.value(logits, targets, eps=0.0)
             if candidate.takes("pad") and not is_word:  # that label is an index to some
@@ -162,7 +170,7 @@ def resolve(found: Any) -> list[Served]:
     if exact is None and not re.fullmatch(f"{TARGETS}|{TOKENS}", loss.call.parameter_of["targets"].lower()):
         raise Unresolved(f"{loss.name} is no cross-entropy of logits and the numbers of classes in any form")
     chosen = exact or ran[0]
-    facts = [Fact("inputs", f"{chosen.form} {'log-probabilities' if chosen.log else 'logits'}", _how(exact))]
+    facts = [Fact("inputs", f"{chosen.form} {chosen.scale}", _how(exact))]
     facts.append(
         Fact(
             "reduction",
@@ -201,13 +209,15 @@ def _may_hide(found: Any, loss: Loss) -> bool:
     return bool(says or re.search(r"(?<![a-z])-?inf(?![a-z])|inf_?mask", source_of(found).lower()))
 
 
-def _inputs(found: Any, loss: Loss) -> tuple[bool, ...]:
-    """Whether it may take log-probabilities: never when its parameter is called logits."""
+def _inputs(found: Any, loss: Loss) -> tuple[str, ...]:
+    """What it may take: logits alone when its parameter is called so, and never where it is called probabilities."""
     name = loss.call.parameter_of["logits"].lower()
     if "logit" in name:
-        return (False,)
+        return (RAW,)
+    if re.search(r"prob", name) and not re.search(r"log", name):
+        return (PROBABILITIES, LOGARITHMS)
     said = re.search(r"log_?p|lprob", name) or re.search(r"kldiv|kl_div|nll_?loss|log_?prob", source_of(found).lower())
-    return (False, True) if said else (False,)
+    return (RAW, LOGARITHMS) if said else (RAW,)
 
 
 def _forms(loss: Loss) -> list[str]:

@@ -292,7 +292,7 @@ def other_words(ids: Tensor) -> Tensor:
 
 def hides(module: nn.Module, calling: Calling) -> bool:
     """Whether the masks hide what they should: the future of a target, and tokens that are padding. Those that hide
-    every key give no numbers."""
+    every key give no numbers, or an answer that no input changes."""
     length = calling.main.length or T
     data = first_data(calling, length)
     main = calling.main.meaning
@@ -312,8 +312,9 @@ def hides(module: nn.Module, calling: Calling) -> bool:
         return False
     if bool(whole.isnan().any()):
         return False
-    if before.ndim < 3 or before.shape[1] != length:
-        return True
+    if before.ndim < 3 or before.shape[1] != length:  # no answer for each position shows what is hidden
+        other = {**plain, main: other_words(plain[main])}
+        return not torch.equal(whole, calling(module, other)["out"])
     hidden = float((before - after)[:, :-1].abs().max()) <= 1e-5 * float(before.abs().max() + 1e-9)
     return hidden and all(_reaches(module, calling, data, one.meaning) for one in calling.inputs)
 

@@ -22,7 +22,8 @@ from conformance.adapters.whole.running import RunningModel
 from conformance.adapters.whole.watching import Watching
 
 _ON_THE_LEFT = re.compile(
-    r"left[- ]?pad|padding_side\W{1,4}left"
+    r"left[-_ ]?pad|pad(ded)?_?left|padding_side\W{1,4}left"
+    r"|\[(0\] ?\* ?\(?[^\n+]{1,40}-[^\n+]{1,40}|\w*pad\w*\] ?\* ?\(?[^\n+]{1,60})\)? ?\+ ?\w"
     r"|pad\w*\W+(\w+\W+){0,3}(on|from|at|to)\W+(the\W+)?(left|front|start|beginning)\b"
     r"|(newest|latest|most recent|last)\W+(\w+\W+){0,4}(at the end|(the|on|at)\W+(last|right)\w*)|right[- ]align",
     re.I,

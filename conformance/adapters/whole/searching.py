@@ -183,6 +183,7 @@ class _Finder:
         """The first calling that runs and hides what its masks say, else the first that runs. all_masks: the optional
         masks are given, too."""
         leaking: Calling | None = None
+        as_said = False  # it hides, and its answer is of an odd layout
         for sides in self.proposals.sides():
             before: _Failed | None = None
             for calling in self.proposals.callings(sides, all_masks):
@@ -192,10 +193,12 @@ class _Finder:
                 found = self.attempt(calling)
                 if before is None or not before.differs_in_masks(calling):
                     before = _Failed(calling, self.failures[start:]) if found is None else None
-                is_odd = found is not None and found.layout == "(B, ...)"  # a mask with too many axes gives it more
-                if found is not None and (not found.masks or (hides(self.module, found) and not is_odd)):
+                hidden = found is not None and (not found.masks or hides(self.module, found))
+                is_odd = found is not None and found.masks and found.layout == "(B, ...)"
+                if hidden and not is_odd:  # a mask with too many axes gives it more
                     return found
-                leaking = leaking or found
+                if leaking is None or (hidden and not as_said):
+                    leaking, as_said = found, hidden
                 if time.process_time() > self.end:
                     return leaking
             if leaking is not None:

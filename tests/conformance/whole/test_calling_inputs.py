@@ -329,3 +329,29 @@ def test_a_count_that_is_called_after_sound_counts_its_frames(whole):
     inputs = subject.example(2, 6, seed=1)
     first = {name: value[:, :3] for name, value in inputs.items()}
     assert abs(subject(**inputs)["out"][:, :3] - subject(**first)["out"]).max() < 1e-6
+
+
+def test_a_mask_of_a_picture_that_would_hide_all_of_it_is_none(whole):
+    """Attention that hides every key gives zeros in torch: the answer is no nan, and no picture changes it."""
+    found = whole(
+        "Detector",
+        """
+        class Detector(nn.Module):
+            def __init__(self, num_classes=5, d=8):
+                super().__init__()
+                self.see, self.queries = nn.Conv2d(3, d, 8, 8), nn.Embedding(4, d)
+                self.attend, self.head = nn.MultiheadAttention(d, 2, batch_first=True), nn.Linear(d, num_classes)
+
+            def forward(self, images, pixel_mask):
+                seen = self.see(images)
+                mask = F.interpolate(pixel_mask[:, None].float(), size=seen.shape[-2:]).squeeze(1).bool().flatten(1)
+                seen = seen.flatten(2).transpose(1, 2)
+                queries = self.queries.weight.expand(len(images), -1, -1)
+                h = self.attend(queries, seen, seen, key_padding_mask=mask, need_weights=False)[0]
+                return [{"logits": self.head(h)}, {"logits": self.head(2 * h)}]
+        """,
+    )
+    (mask,) = found.calling.masks
+    assert "True = hidden" in mask.how
+    one, other = (found(**found.example(seed=seed))["out"] for seed in (0, 1))
+    assert abs(one - other).max() > 0

@@ -136,6 +136,35 @@ def test_a_loss_that_shares_its_rest_out_among_other_words_is_not_asked_with_two
         compute(False, logits=torch.zeros(4, 2), targets=labels)
 
 
+def test_a_function_that_only_pads_leaves_it_to_its_callers_to_cut(functions):
+    text = """
+        def pad_left(row, length):
+            return [0] * (length - len(row)) + row
+    """
+    found = examine(functions(text))
+    assert HISTORY in found.tested
+    assert found.wrong == []
+    assert examine(functions(text.replace("[0] * (length - len(row)) + row", "row + [0] * (length - len(row))"))).wrong
+    (cuts,) = examine(functions(text.replace("pad_left", "pad_or_truncate"))).wrong
+    assert "10 items where 6" in cuts.trouble.sentence
+
+
+def test_a_loss_of_probabilities_gets_probabilities(functions):
+    (loss,) = functions("""
+        def nll(probs, target):
+            gold = probs.gather(-1, target.unsqueeze(-1)).squeeze(-1)
+            real = (target != 0).float()
+            return (-(gold + 1e-12).log() * real).sum() / real.sum()
+    """)
+    (served,) = resolve(loss)
+    assert served.fits
+    assert served.facts[0].value.endswith("probabilities")
+    compute = served.make({"label_smoothing": 0.0, "smoothing_over": "all", "ignore_index": 0, "reduction": "mean"})
+    logits, labels = torch.randn(4, 5), torch.tensor([1, 0, 3, 4])
+    wanted = torch.nn.functional.cross_entropy(logits, labels, ignore_index=0)
+    assert torch.allclose(compute(False, logits=logits, targets=labels)["out"], wanted, atol=1e-5)
+
+
 MASKING_TOLD_OF_PADDING = """
 def mask_tokens(input_ids, attention_mask, mask_token_id, vocab_size, special_ids=(), mlm_probability=0.15):
     \"\"\"80% become [MASK], 10% a random token, 10% stay.\"\"\"
