@@ -40,6 +40,8 @@ from conformance.adapters.whole.trying import ComparesSamples, Trial
 SECONDS = 20.0
 """Of processor time, after which no other way to call is tried: a large model runs slowly, and should be told why."""
 
+_ALL_REAL = (torch.ones(B, T, dtype=torch.bool), torch.ones(B, T), torch.zeros(B, T, dtype=torch.bool))
+"""Masks, (B, T), that hide nothing in some convention."""
 _MANY_TIMES = 8
 """So many times the least that a model takes, where that gives few answers."""
 
@@ -151,8 +153,14 @@ class _Finder:
         if not inputs or not any(isinstance(part, stacked) for part in self.module.modules()):
             return None  # nothing, or a component
         furthest: Ran | None = None
+        masks = [p.name for p in parameters if p.required and p.meaning == "mask"]
 
         def run(values: Mapping[str, Tensor]) -> Ran:
+            """The run that comes furthest with a way to fill the masks that forward requires: all is real."""
+            rans = [run_once({**values, **dict.fromkeys(masks, mask)}) for mask in (_ALL_REAL if masks else (None,))]
+            return max(rans, key=lambda ran: (ran.done, ran.operations))
+
+        def run_once(values: Mapping[str, Tensor]) -> Ran:
             nonlocal furthest
             try:
                 arguments = Calling((), fixed=constants(values), **self.proposals.packing).arguments({})

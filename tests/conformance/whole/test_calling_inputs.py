@@ -355,3 +355,30 @@ def test_a_mask_of_a_picture_that_would_hide_all_of_it_is_none(whole):
     assert "True = hidden" in mask.how
     one, other = (found(**found.example(seed=seed))["out"] for seed in (0, 1))
     assert abs(one - other).max() > 0
+
+
+def test_several_inputs_are_found_beside_a_mask_that_forward_requires(whole):
+    found = whole(
+        "Decider",
+        """
+        class Decider(nn.Module):
+            def __init__(self, state_dim=4, act_dim=2, d=8):
+                super().__init__()
+                self.time, self.state = nn.Embedding(50, d), nn.Linear(state_dim, d)
+                self.action, self.gain = nn.Linear(act_dim, d), nn.Linear(1, d)
+                self.layers = nn.ModuleList([nn.TransformerEncoderLayer(d, 2, 16, 0.0, batch_first=True)])
+                self.out = nn.Linear(d, act_dim)
+
+            def forward(self, timesteps, states, actions, returns_to_go, traj_mask):
+                B, T, _ = states.shape
+                parts = self.gain(returns_to_go), self.state(states), self.action(actions)
+                x = torch.stack(parts, 2) + self.time(timesteps)[:, :, None]
+                x, real = x.reshape(B, 3 * T, -1), traj_mask.bool().repeat_interleave(3, 1)
+                future = torch.ones(3 * T, 3 * T, dtype=torch.bool).triu(1)
+                for layer in self.layers:
+                    x = layer(x, future, src_key_padding_mask=~real)
+                return self.out(x.reshape(B, T, 3, -1)[:, :, 1])
+        """,
+    )
+    assert found.calling.main.parameter == "states"
+    assert [mask.parameter for mask in found.calling.masks] == ["traj_mask"]
