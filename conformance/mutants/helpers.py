@@ -460,3 +460,19 @@ changed(
     breaks=("resized-positions-keep-their-features",),
     defect="The resized map is read with its features in front of its places.",
 )
+changed(
+    "BadEpochsAddUp",
+    HELPERS,
+    "self.best, self.bad = val_loss, 0",
+    "self.best = val_loss",
+    breaks=("early-stopping-counts-in-a-row",),
+    defect="The count of bad epochs never begins again.",
+)
+changed(
+    "BestStateGoesOn",
+    HELPERS,
+    "value.detach().clone() for name, value in model",
+    "value.detach() for name, value in model",
+    breaks=("early-stopping-keeps-the-best-state-as-it-was",),
+    defect="The best state shares its memory with the weights.",
+)

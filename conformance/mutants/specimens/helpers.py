@@ -417,3 +417,19 @@ def resize_positions(positions, grid):
     image = positions.reshape(1, side, side, -1).permute(0, 3, 1, 2)
     image = F.interpolate(image, size=(grid, grid), mode="bicubic", align_corners=False)
     return image.permute(0, 2, 3, 1).reshape(grid * grid, -1)
+
+
+class EarlyStopping:
+    """Says when the score was not better `patience` times in a row, and keeps the weights with the best one."""
+
+    def __init__(self, patience=3, min_delta=0.0):
+        self.patience, self.min_delta = patience, min_delta
+        self.best, self.bad, self.state = math.inf, 0, None
+
+    def step(self, val_loss, model):
+        if val_loss < self.best - self.min_delta:
+            self.best, self.bad = val_loss, 0
+            self.state = {name: value.detach().clone() for name, value in model.state_dict().items()}
+        else:
+            self.bad += 1
+        return self.bad >= self.patience
