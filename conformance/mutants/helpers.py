@@ -476,3 +476,19 @@ changed(
     breaks=("early-stopping-keeps-the-best-state-as-it-was",),
     defect="The best state shares its memory with the weights.",
 )
+changed(
+    "PaddingOfLabelsIsTaught",
+    HELPERS,
+    "torch.full((len(texts), longest), -100)",
+    "torch.full((len(texts), longest), PAD)",
+    breaks=("labels-are-padded-with-what-the-loss-ignores",),
+    defect="Labels are padded with a word that counts in the loss.",
+)
+changed(
+    "TargetsWithoutAnEnd",
+    HELPERS,
+    "[bos_id, *other, eos_id]",
+    "[bos_id, *other]",
+    breaks=("targets-of-a-batch-have-their-end",),
+    defect="No end sign stands behind the targets.",
+)

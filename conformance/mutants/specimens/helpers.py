@@ -134,6 +134,24 @@ def pad_batch(texts, pad_id=PAD, max_len=64):
     return ids, mask
 
 
+def collate_next_words(texts):
+    """Inputs without the last word and targets without the first, both (B, T); targets of padding are -100."""
+    longest = max(map(len, texts)) - 1
+    inputs = torch.full((len(texts), longest), PAD)
+    targets = torch.full((len(texts), longest), -100)
+    for row, text in enumerate(texts):
+        inputs[row, : len(text) - 1] = torch.tensor(text[:-1])
+        targets[row, : len(text) - 1] = torch.tensor(text[1:])
+    return inputs, targets
+
+
+def collate_pairs(pairs, bos_id=7, eos_id=8):
+    """Sources with an end, and targets with a start and an end, padded on the right."""
+    src = [torch.tensor([*one, eos_id]) for one, _ in pairs]
+    tgt = [torch.tensor([bos_id, *other, eos_id]) for _, other in pairs]
+    return tuple(torch.nn.utils.rnn.pad_sequence(side, batch_first=True, padding_value=PAD) for side in (src, tgt))
+
+
 def encode_pair(tokens_a, tokens_b):
     """[CLS] a [SEP] b [SEP], and the types of the words."""
     input_ids = [CLS, *tokens_a, SEP, *tokens_b, SEP]
