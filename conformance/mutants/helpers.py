@@ -492,3 +492,11 @@ changed(
     breaks=("targets-of-a-batch-have-their-end",),
     defect="No end sign stands behind the targets.",
 )
+changed(
+    "MaskOfTheWordsBefore",
+    HELPERS,
+    "masked_fill(attention_mask[:, 1:] == 0, -100)",
+    "masked_fill(attention_mask[:, :-1] == 0, -100)",
+    breaks=("masks-of-losses-are-shifted-with-the-labels",),
+    defect="The mask of a loss is not shifted with its labels.",
+)

@@ -27,6 +27,7 @@ from conformance.adapters.helpers import (  # noqa: F401  (they register their k
     recommending,
     routing,
     scheduling,
+    shifted_losses,
     target_masks,
     texts,
     windows,

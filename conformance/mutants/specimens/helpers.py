@@ -165,6 +165,12 @@ def masked_mse(pred, target, mask):
     return (error * mask).sum() / mask.sum()
 
 
+def next_token_loss(logits, input_ids, attention_mask):
+    """The mean cross-entropy of the words behind each place, over those that are real."""
+    labels = input_ids[:, 1:].masked_fill(attention_mask[:, 1:] == 0, -100)
+    return F.cross_entropy(logits[:, :-1].transpose(1, 2), labels)
+
+
 def quantile_loss(pred, target, quantiles):
     """Pinball loss: pred (..., Q), target (...)."""
     level = torch.tensor(quantiles)
