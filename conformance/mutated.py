@@ -57,7 +57,8 @@ def pointed_at(specimen: Specimen, source: str, file: str) -> Any:
     sys.modules[module.__name__] = module
     exec(compile(source, file, "exec"), vars(module))
     if specimen is HELPERS:
-        return HelpersImplementation(list(functions_of(module)), specimen.name)
+        classes = [one for one in vars(module).values() if isinstance(one, type) and one.__module__ == module.__name__]
+        return HelpersImplementation([*functions_of(module), *classes], specimen.name)
     return PointedImplementation(getattr(module, specimen.name), parse(f"{module.__name__}:{specimen.name}"))
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from conformance.check import check
-from conformance.checks.generation import KINDS, built, log_softmax, prompt, writers
+from conformance.checks.generation import KINDS, built, log_softmax, never_taken, prompt, writers
 from conformance.draw import Draw
 from conformance.evidence import Evidence, all_of, note, true
 from conformance.protocol import Array, NotProvided
@@ -47,7 +47,8 @@ def adds_logarithms(impl: Any, draw: Draw) -> Evidence:
 
 @check("beam-search-with-all-words-finds-the-best", roles=KINDS)
 def all_words(impl: Any, draw: Draw) -> Evidence:
-    """With as many beams as words, two words are the likeliest pair of all."""
+    """With as many beams as words, two words are the likeliest pair of all; with fewer, of those that begin with a word
+    that has a beam."""
     subject = built(impl)
     vocab = subject.calling.main.vocab
     if vocab > MOST or subject.calling.outputs != vocab:
@@ -68,28 +69,46 @@ def _best_pair(subject: Any, writer: Any, seed: int) -> Evidence | None:
     """Whether the pair of words that it finds is the best; None where it ends a sentence."""
     vocab = subject.calling.main.vocab
     data = _one(prompt(subject, writer.rows, seed))
-    end = None
-    try:
-        written = _without_end(subject, writer, data, beams=vocab)
-        if written is None:
-            written, end = writer.write(subject, data, 2, beams=vocab), writer.end_of(subject)
-    except (RuntimeError, ValueError, IndexError) as error:
-        raise NotProvided(f"{writer.name} takes no {vocab} beams: {error}") from error
+    written, beams, end = _pair_written(subject, writer, data)
     got = written.new[0]
     marks = [mark for mark in (end, subject.pad_id) if mark is not None and 0 <= mark < vocab]
     if len(got) != 2 or np.isin(got, marks).any():
         return None
-    scores = _pairs(subject.called_as_in(written), written.prefix, data)
-    scores[marks] = -np.inf  # a sentence that has ended is compared by a rule of its own
-    scores[:, marks] = -np.inf
-    best = np.unravel_index(int(scores.argmax()), scores.shape)
-    lost = float(scores.max() - scores[got[0], got[1]])
+    least = None
+    for scores in _pairs(subject.called_as_in(written), written, data, beams):
+        scores[marks] = -np.inf  # a sentence that has ended is compared by a rule of its own
+        scores[:, marks] = -np.inf
+        best = np.unravel_index(int(scores.argmax()), scores.shape)
+        lost = float(scores.max() - scores[got[0], got[1]])
+        if least is None or lost < least[0]:
+            least = lost, best
+    assert least is not None
+    lost, best = least
+    wide = "for every word" if beams == vocab else f"for each of {beams} words"
     found = true(f"the pair that {writer.name} finds", lost < 1e-4, got.tolist(), [int(b) for b in best])
     return found.saying(
-        diagnosis=f"With a beam for every word {writer.name} misses the likeliest pair by {lost:.3g} in the logarithm "
+        diagnosis=f"With a beam {wide} {writer.name} misses the likeliest pair by {lost:.3g} in the logarithm "
         "of its probability: scores are not summed, or beams take each other's words.",
         place=writer.line_of(r"topk\(|sort"),
+        mend="rank by the score so far + the logarithm of the next word's probability",
     )
+
+
+def _pair_written(subject: Any, writer: Any, data: dict[str, Array]) -> tuple[Any, int, int | None]:
+    """The two words that it writes with a beam for every word, the beams, and the end where it could not be switched
+    off. Fewer beams where it cannot hold so many: one that looks at two words a beam has only as many as the first step
+    has words."""
+    vocab = subject.calling.main.vocab
+    failure: Exception | None = None
+    for beams in (vocab, vocab // 2, vocab // 4):
+        with suppress(RuntimeError, ValueError, IndexError):
+            if (written := _without_end(subject, writer, data, beams=beams)) is not None:
+                return written, beams, None
+        try:
+            return writer.write(subject, data, 2, beams=beams), beams, writer.end_of(subject)
+        except (RuntimeError, ValueError, IndexError) as error:
+            failure = failure or error
+    raise NotProvided(f"{writer.name} takes no {vocab} beams: {failure}") from failure
 
 
 def _without_end(subject: Any, writer: Any, data: dict[str, Array], **options: Any) -> Any:
@@ -104,14 +123,27 @@ def _one(data: dict[str, Array]) -> dict[str, Array]:
     return {name: value[:1] for name, value in data.items()}
 
 
-def _pairs(subject: Any, prefix: Array, data: dict[str, Array]) -> Array:
-    """(V, V): the logarithm of the probability of each pair of words behind a prefix of one row."""
-    src = data.get("src")
-    first = log_softmax(subject.next_logits(prefix[:1], src))[0]
-    vocab = len(first)
-    longer = np.concatenate([np.repeat(prefix[:1], vocab, 0), np.arange(vocab)[:, None]], 1)
+def _pairs(subject: Any, written: Any, data: dict[str, Array], beams: int) -> Iterator[Array]:
+    """(V, V): the logarithm of the probability of each pair of words behind the prefix of one row; minus infinity where
+    the first word may have no beam. Words that the search bars may be barred before or behind the softmax."""
+    src, prefix = data.get("src"), written.prefix[:1]
+    first = subject.next_logits(prefix, src)
+    vocab = first.shape[1]
+    longer = np.concatenate([np.repeat(prefix, vocab, 0), np.arange(vocab)[:, None]], 1)
     second = subject.next_logits(longer, None if src is None else np.repeat(src, vocab, 0))
-    return np.asarray(first[:, None] + log_softmax(second))
+    never = never_taken(written, vocab)
+    without = np.argsort(-first[0], kind="stable")[beams:]
+    for before in (False, True)[: 1 + never.any()]:
+        scores = np.array(_barred(first, never, before)[0][:, None] + _barred(second, never, before))
+        scores[without] = -np.inf
+        yield scores
+
+
+def _barred(logits: Array, never: Array, before: bool) -> Array:
+    """The logarithms of the probabilities, where words are never taken: barred before the softmax or behind it."""
+    if before:
+        return log_softmax(np.where(never, -np.inf, logits))
+    return np.where(never, -np.inf, log_softmax(logits))
 
 
 @check("beam-search-scores-are-those-of-its-tokens", roles=KINDS)

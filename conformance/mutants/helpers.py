@@ -460,3 +460,43 @@ changed(
     breaks=("resized-positions-keep-their-features",),
     defect="The resized map is read with its features in front of its places.",
 )
+changed(
+    "BadEpochsAddUp",
+    HELPERS,
+    "self.best, self.bad = val_loss, 0",
+    "self.best = val_loss",
+    breaks=("early-stopping-counts-in-a-row",),
+    defect="The count of bad epochs never begins again.",
+)
+changed(
+    "BestStateGoesOn",
+    HELPERS,
+    "value.detach().clone() for name, value in model",
+    "value.detach() for name, value in model",
+    breaks=("early-stopping-keeps-the-best-state-as-it-was",),
+    defect="The best state shares its memory with the weights.",
+)
+changed(
+    "PaddingOfLabelsIsTaught",
+    HELPERS,
+    "torch.full((len(texts), longest), -100)",
+    "torch.full((len(texts), longest), PAD)",
+    breaks=("labels-are-padded-with-what-the-loss-ignores",),
+    defect="Labels are padded with a word that counts in the loss.",
+)
+changed(
+    "TargetsWithoutAnEnd",
+    HELPERS,
+    "[bos_id, *other, eos_id]",
+    "[bos_id, *other]",
+    breaks=("targets-of-a-batch-have-their-end",),
+    defect="No end sign stands behind the targets.",
+)
+changed(
+    "MaskOfTheWordsBefore",
+    HELPERS,
+    "masked_fill(attention_mask[:, 1:] == 0, -100)",
+    "masked_fill(attention_mask[:, :-1] == 0, -100)",
+    breaks=("masks-of-losses-are-shifted-with-the-labels",),
+    defect="The mask of a loss is not shifted with its labels.",
+)

@@ -16,37 +16,46 @@ from torch import Tensor
 from conformance.adapters.functions.arguments import PAD
 from conformance.adapters.helpers.trial import Called, OtherKind, Trouble, helper, named_parts, shown
 
-_TEXTS = [[11, 12, 13, 14, 15], [16, 17], [18, 19, 20]]
+TEXTS = [[11, 12, 13, 14, 15], [16, 17], [18, 19, 20]]
 _LONG = list(range(11, 91))
+
+BATCHES = (
+    r"collat(e|or|ion)|pad_(batch|to|and|seq|sent|text|rows|ids)|make_batch|"
+    r"(prepare|build|encode|batch)_(batch|inputs|texts|sentences|sequences|examples)|^pad$|to_batch|batch_encode"
+)
+"""Names of functions that make a batch."""
+WORDS = {
+    "max_len": r"max_?(seq_?)?len(gth)?|length|max_tokens|block_size|n_ctx",
+    "pad": PAD,
+    "texts": (
+        r"batch|texts|sent(ence)?s|samples|items|rows|seq(uence)?s|examples|"
+        r"features|pairs|data|tokens|ids(_list)?|inputs?|x|instances"
+    ),
+}
 
 
 @helper(
     "padded-batches-keep-their-texts",
-    r"collat(e|or|ion)|pad_(batch|to|and|seq|sent|text|rows|ids)|make_batch|(prepare|build|encode|batch)_(batch|inputs|texts|sentences|sequences|examples)|^pad$|to_batch|batch_encode",
-    {
-        "max_len": r"max_?(seq_?)?len(gth)?|length|max_tokens|block_size|n_ctx",
-        "pad": PAD,
-        "texts": (r"batch|texts|sent(ence)?s|samples|items|rows|seq(uence)?s|examples|"
-r"features|pairs|data|tokens|ids(_list)?|inputs?|x|instances"),
-    },
+    BATCHES,
+    WORDS,
     ("texts",),
 )  # fmt: skip
 def padded_batch(collate: Called) -> Iterator[Trouble]:
     """Each text stands in its row, in its order; masks and lengths say where it ends; a longest length is kept."""
-    form, made = _made(collate, _TEXTS)
-    tables = _tables(collate, made)
-    rows = [(name, table) for name, table in tables if _words_of(table)]
+    form, made = made_of(collate, TEXTS)
+    tables = tables_of(collate, made)
+    rows = [(name, table) for name, table in tables if holds_words(table)]
     if not rows:
         raise OtherKind("no text is found in what it gives")
-    if all(row.count(text[0]) > 1 for text, row in zip(_TEXTS, rows[0][1].tolist(), strict=True)):
+    if all(row.count(text[0]) > 1 for text, row in zip(TEXTS, rows[0][1].tolist(), strict=True)):
         raise OtherKind("it puts the two texts of a pair into one row")
     for name, table in rows:
         if trouble := _misplaced(collate, name, table):
             yield trouble
             return
     name, table = rows[0]
-    ends = [max(at for at, word in enumerate(row) if word != _pad_of(table)) + 1 for row in table.tolist()]
-    begins = [min(at for at, word in enumerate(row) if word != _pad_of(table)) for row in table.tolist()]
+    ends = [max(at for at, word in enumerate(row) if word != pad_of(table)) + 1 for row in table.tolist()]
+    begins = [min(at for at, word in enumerate(row) if word != pad_of(table)) for row in table.tolist()]
     real = torch.tensor(
         [[begin <= at < end for at in range(table.shape[1])] for begin, end in zip(begins, ends, strict=True)]
     )
@@ -77,7 +86,7 @@ def padded_batch(collate: Called) -> Iterator[Trouble]:
 
 def _same_lengths(numbers: Tensor, counted: list[int]) -> bool:
     """Whether lengths are those of the rows, or of the texts without what was put around them."""
-    return numbers.tolist() in (counted, [len(text) for text in _TEXTS])
+    return numbers.tolist() in (counted, [len(text) for text in TEXTS])
 
 
 Form = Callable[[list[int]], Any]
@@ -98,13 +107,13 @@ FORMS: tuple[Form, ...] = (
 """What one text may be handed over as."""
 
 
-def _made(collate: Called, texts: list[list[int]]) -> tuple[Form, Any]:
+def made_of(collate: Called, texts: list[list[int]]) -> tuple[Form, Any]:
     for form in FORMS:
         with suppress(Exception):
             given = {"texts": [form(text) for text in texts], "pad": 0, "max_len": 64}
             made = collate(**given)
-            if tables := _tables(collate, made):
-                again = _tables(collate, collate.from_seed(1, **given))
+            if tables := tables_of(collate, made):
+                again = tables_of(collate, collate.from_seed(1, **given))
                 break
     else:
         raise OtherKind("it takes no list of texts")
@@ -113,7 +122,7 @@ def _made(collate: Called, texts: list[list[int]]) -> tuple[Form, Any]:
     return form, made
 
 
-def _tables(collate: Called, made: Any) -> list[tuple[str, Tensor]]:
+def tables_of(collate: Called, made: Any) -> list[tuple[str, Tensor]]:
     """The matrices of whole numbers with a row for each text, under their names; (T, B) turned round."""
     found = []
     for name, part in _named(collate, made):
@@ -121,18 +130,18 @@ def _tables(collate: Called, made: Any) -> list[tuple[str, Tensor]]:
             with suppress(ValueError, TypeError):
                 part = torch.tensor(part)
         if isinstance(part, Tensor) and part.dim() == 2 and not (part.is_floating_point() and bool((part % 1).any())):
-            if part.shape[0] != len(_TEXTS) and part.shape[1] == len(_TEXTS):
+            if part.shape[0] != len(TEXTS) and part.shape[1] == len(TEXTS):
                 part = part.t()
-            if len(part) == len(_TEXTS) and part.shape[1] > 1:
+            if len(part) == len(TEXTS) and part.shape[1] > 1:
                 found.append((name, part.long()))
-        elif isinstance(part, Tensor) and part.dim() == 3 and len(part) == len(_TEXTS) and part.shape[2] == 6:
+        elif isinstance(part, Tensor) and part.dim() == 3 and len(part) == len(TEXTS) and part.shape[2] == 6:
             found.append((name, part[..., 0].long()))
     return found
 
 
 def _vectors(made: Any, collate: Called) -> list[tuple[str, Tensor]]:
     found = [(name, torch.as_tensor(part)) for name, part in _named(collate, made) if _is_vector(part)]
-    return [(name, part) for name, part in found if part.dim() == 1 and len(part) == len(_TEXTS)]
+    return [(name, part) for name, part in found if part.dim() == 1 and len(part) == len(TEXTS)]
 
 
 def _is_vector(part: Any) -> bool:
@@ -157,22 +166,22 @@ def _named(collate: Called, made: Any) -> list[tuple[str, Any]]:
     return found
 
 
-def _words_of(table: Tensor) -> bool:
+def holds_words(table: Tensor) -> bool:
     """Whether most of the words of the texts stand in it."""
     held = {word for row in table.tolist() for word in row}
-    return len(held & {word for text in _TEXTS for word in text}) >= 6
+    return len(held & {word for text in TEXTS for word in text}) >= 6
 
 
-def _pad_of(table: Tensor) -> int:
+def pad_of(table: Tensor) -> int:
     """What fills the row of the shortest text: the number that the longest text does not hold, or 0."""
     short, long = table[1].tolist(), set(table[0].tolist())
-    fill = [word for word in short if word not in _TEXTS[1] and word not in long]
+    fill = [word for word in short if word not in TEXTS[1] and word not in long]
     return max(set(fill), key=fill.count) if fill else 0
 
 
 def _misplaced(collate: Called, name: str, table: Tensor) -> Trouble | None:
     """A row that does not hold its text, in order and in one piece; one word may be missing at its ends."""
-    for text, row in zip(_TEXTS, table.tolist(), strict=True):
+    for text, row in zip(TEXTS, table.tolist(), strict=True):
         held = [word for word in row if word in text]
         if held not in (text, text[1:], text[:-1]):
             return Trouble(
@@ -197,7 +206,7 @@ def _shifted(collate: Called, rows: list[tuple[str, Tensor]]) -> Iterator[Troubl
     )
     if inputs is None or labels is None or inputs.shape != labels.shape:
         return
-    for given, taught, text in zip(inputs.tolist(), labels.tolist(), _TEXTS, strict=True):
+    for given, taught, text in zip(inputs.tolist(), labels.tolist(), TEXTS, strict=True):
         if given == taught:
             yield Trouble(
                 f"{collate.name}: the decoder's input holds the very word that it is to predict.",
@@ -217,8 +226,8 @@ def _shifted(collate: Called, rows: list[tuple[str, Tensor]]) -> Iterator[Troubl
 def _cut(collate: Called, form: Form) -> Iterator[Trouble]:
     """A text that is too long becomes a row of exactly the longest length."""
     longest = 12
-    made = collate(texts=[form(_LONG), *(form(text) for text in _TEXTS[1:])], pad=0, max_len=longest)
-    lengths = [table.shape[1] for _, table in _tables(collate, made) if table[0].max() > 20]
+    made = collate(texts=[form(_LONG), *(form(text) for text in TEXTS[1:])], pad=0, max_len=longest)
+    lengths = [table.shape[1] for _, table in tables_of(collate, made) if table[0].max() > 20]
     if lengths and min(lengths) > longest:
         yield Trouble(
             f"{collate.name} gives rows of {min(lengths)} words where {longest} is the longest.", longest, min(lengths)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import inspect
+import re
 import warnings
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,6 +15,7 @@ from conformance.adapters.helpers import (  # noqa: F401  (they register their k
     collating,
     decoding,
     distilling,
+    ends_of_labels,
     images,
     infilling,
     losses,
@@ -24,6 +27,7 @@ from conformance.adapters.helpers import (  # noqa: F401  (they register their k
     recommending,
     routing,
     scheduling,
+    shifted_losses,
     target_masks,
     texts,
     windows,
@@ -77,9 +81,22 @@ def examine(functions: list[Callable[..., Any]]) -> Examined:
                 continue
             found.tested.setdefault(kind.claim, []).append(function.__name__)
             for trouble in troubles[:1]:
-                edit = mended(function, lambda f, k=kind: not _troubles(k, f)) if trouble.certain else None  # type: ignore[misc]
+                edit = _said(function, trouble)
+                if edit is None and trouble.certain:
+                    edit = mended(function, lambda f, k=kind: not _troubles(k, f))  # type: ignore[misc]
                 found.wrong.append(Wrong(kind.claim, function.__name__, trouble, _place(function, edit), edit))
     return found
+
+
+def _said(function: Callable[..., Any], trouble: Trouble) -> Edit | None:
+    """What a trial says itself of the line and the mend."""
+    with suppress(OSError, TypeError):
+        lines, start = inspect.getsourcelines(_plain(function))
+        for pattern in trouble.at:
+            for at, line in enumerate(lines):
+                if re.search(pattern, line.partition("#")[0]):
+                    return Edit(start + at, trouble.mend)
+    return None
 
 
 def _troubles(kind: Helper, function: Callable[..., Any]) -> list[Trouble]:

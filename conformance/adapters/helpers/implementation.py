@@ -11,6 +11,7 @@ from conformance.adapters.functions.implementation import FunctionImplementation
 from conformance.adapters.helpers.beside import acts
 from conformance.adapters.helpers.examining import Examined, examine
 from conformance.adapters.helpers.neighbours import compared, takes_texts
+from conformance.adapters.helpers.stopping import is_stopper, stopped
 from conformance.adapters.helpers.training import is_trainer, trained
 from conformance.adapters.helpers.trial import HELPERS
 from conformance.adapters.whole.model import WholeModel
@@ -43,6 +44,7 @@ class HelpersImplementation:
             one for one in plain if subject is not None and is_trainer(one) and not acts(one, but="torch.save")
         ]
         self.of_texts = [one for one in plain if subject is not None and takes_texts(one) and not acts(one)]
+        self.stoppers = [one for one in functions if is_stopper(one)]
         beside_it = [*self.trainers, *self.of_texts]
         self.functions = [one for one in plain if is_helper(one) or one in beside_it]
         self.served: dict[str, list[FunctionImplementation]] = {}
@@ -59,13 +61,14 @@ class HelpersImplementation:
 
     @property
     def roles(self) -> tuple[str, ...]:
-        return (*((ROLE,) if self.functions else ()), *self.served)
+        return (*((ROLE,) if self.functions or self.stoppers else ()), *self.served)
 
     @property
     def examined(self) -> Examined:
         """What the claims about helpers found; each function is called once only."""
         if self._examined is None:
             self._examined = examine(self.functions)
+            self._examined.add(stopped(self.stoppers))
             if self.subject is not None:
                 self._examined.add(trained(self.trainers, self.subject))
                 self._examined.add(compared(self.of_texts, self.subject))
@@ -73,7 +76,7 @@ class HelpersImplementation:
 
     def build(self, role: str, config: Mapping[str, Any]) -> Any:
         """The first function in the role that has the settings; of helpers what was found. Raises NotProvided."""
-        if role == ROLE and self.functions:
+        if role == ROLE and ROLE in self.roles:
             return self.examined
         reason = NotProvided(f"no function beside {self.name} plays the role {role}")
         for one in self.served.get(role, ()):
@@ -88,8 +91,8 @@ class HelpersImplementation:
         """Which function plays which role."""
         shown = {one.name: one for ones in self.served.values() for one in ones}
         lines = [line for one in shown.values() for line in one.notes]
-        if self.functions:
-            lines.append(f"helpers beside it: {', '.join(function.__name__ for function in self.functions)}")
+        if helping := dict.fromkeys(one.__name__ for one in (*self.functions, *self.stoppers)):
+            lines.append(f"helpers beside it: {', '.join(helping)}")
         return lines
 
     def describe(self) -> str:

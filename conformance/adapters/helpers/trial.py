@@ -26,12 +26,15 @@ HELPERS: list[Helper] = []
 
 @dataclass(frozen=True)
 class Trouble:
-    """What is wrong with a helper, in words. certain: any author would call it a mistake; else it is a note."""
+    """What is wrong with a helper, in words. certain: any author would call it a mistake; else it is a note. at:
+    patterns of the line, the likeliest first; mend: in words. Without them an edit is looked for."""
 
     sentence: str
     expected: Any
     got: Any
     certain: bool = True
+    at: tuple[str, ...] = ()
+    mend: str = ""
 
 
 @dataclass(frozen=True)

@@ -71,6 +71,11 @@ def _is_config_class(cls: type) -> bool:
     return stores or hasattr(cls, "model_fields") or bool(_CONFIG_NAME.search(cls.__name__))
 
 
+def is_tuple(value: Any) -> bool:
+    """Whether it is a tuple with names, whose fields cannot be set."""
+    return isinstance(value, tuple) and hasattr(value, "_replace")
+
+
 def may_construct(cls: type) -> bool:
     return issubclass(cls, nn.Module) or (cls.__module__ != "builtins" and _is_config_class(cls))
 

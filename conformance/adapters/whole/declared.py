@@ -9,7 +9,9 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-from conformance.adapters.whole.configs import configs_of
+from torch import nn
+
+from conformance.adapters.whole.configs import configs_of, fields_of, is_config, is_tuple
 from conformance.adapters.whole.length_probes import LengthProbes
 from conformance.adapters.whole.table_probes import TableProbes
 from conformance.protocol import Array
@@ -153,8 +155,10 @@ class Declared:
         module = subject.module
         named = set(re.findall(r"\w*(?:eos|end|stop)\w*", self.source, re.IGNORECASE))
         scope = getattr(inspect.unwrap(self.function), "__globals__", {})
-        for holder in [module, *configs_of(module), scope]:
+        for holder in [module, *_kept_by(module), scope]:
             items = holder if isinstance(holder, dict) else getattr(holder, "__dict__", {})
+            if isinstance(holder, Tuple):
+                items = fields_of(holder.kept)
             for name in sorted(named & items.keys()):
                 if type(items[name]) is int and re.fullmatch(MEANINGS["end"], name.lower()):
                     yield holder, name, items[name]
@@ -171,6 +175,37 @@ class Declared:
             yield "greedy", True
         if self.has("top_k"):
             yield "top_k", 1
+
+
+@dataclass(frozen=True)
+class Tuple:
+    """A tuple with names that its owner keeps under a name: what sets one of its fields puts another tuple there."""
+
+    owner: Any
+    name: str
+
+    @property
+    def kept(self) -> Any:
+        return getattr(self.owner.kept if isinstance(self.owner, Tuple) else self.owner, self.name)
+
+    def put(self, name: str, value: Any) -> None:
+        changed = self.kept._replace(**{name: value})
+        if isinstance(self.owner, Tuple):
+            self.owner.put(self.name, changed)
+        else:
+            object.__setattr__(self.owner, self.name, changed)
+
+
+def _kept_by(module: nn.Module) -> Iterator[Any]:
+    """The configs that a model keeps, and those that stand in them."""
+    for config in configs_of(module):
+        outer = next(Tuple(module, n) for n, v in vars(module).items() if v is config) if is_tuple(config) else config
+        yield outer
+        for name, part in fields_of(config).items():
+            if is_tuple(part) and not isinstance(config, Mapping):
+                yield Tuple(outer, name)
+            elif is_config(part) and not isinstance(part, type) and not is_tuple(part):
+                yield part
 
 
 def _without_docstring(source: str, function: Any) -> str:

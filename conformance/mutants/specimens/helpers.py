@@ -134,6 +134,24 @@ def pad_batch(texts, pad_id=PAD, max_len=64):
     return ids, mask
 
 
+def collate_next_words(texts):
+    """Inputs without the last word and targets without the first, both (B, T); targets of padding are -100."""
+    longest = max(map(len, texts)) - 1
+    inputs = torch.full((len(texts), longest), PAD)
+    targets = torch.full((len(texts), longest), -100)
+    for row, text in enumerate(texts):
+        inputs[row, : len(text) - 1] = torch.tensor(text[:-1])
+        targets[row, : len(text) - 1] = torch.tensor(text[1:])
+    return inputs, targets
+
+
+def collate_pairs(pairs, bos_id=7, eos_id=8):
+    """Sources with an end, and targets with a start and an end, padded on the right."""
+    src = [torch.tensor([*one, eos_id]) for one, _ in pairs]
+    tgt = [torch.tensor([bos_id, *other, eos_id]) for _, other in pairs]
+    return tuple(torch.nn.utils.rnn.pad_sequence(side, batch_first=True, padding_value=PAD) for side in (src, tgt))
+
+
 def encode_pair(tokens_a, tokens_b):
     """[CLS] a [SEP] b [SEP], and the types of the words."""
     input_ids = [CLS, *tokens_a, SEP, *tokens_b, SEP]
@@ -145,6 +163,12 @@ def masked_mse(pred, target, mask):
     """Mean squared error over the real steps."""
     error = (pred - target).pow(2).mean(-1)
     return (error * mask).sum() / mask.sum()
+
+
+def next_token_loss(logits, input_ids, attention_mask):
+    """The mean cross-entropy of the words behind each place, over those that are real."""
+    labels = input_ids[:, 1:].masked_fill(attention_mask[:, 1:] == 0, -100)
+    return F.cross_entropy(logits[:, :-1].transpose(1, 2), labels)
 
 
 def quantile_loss(pred, target, quantiles):
@@ -417,3 +441,19 @@ def resize_positions(positions, grid):
     image = positions.reshape(1, side, side, -1).permute(0, 3, 1, 2)
     image = F.interpolate(image, size=(grid, grid), mode="bicubic", align_corners=False)
     return image.permute(0, 2, 3, 1).reshape(grid * grid, -1)
+
+
+class EarlyStopping:
+    """Says when the score was not better `patience` times in a row, and keeps the weights with the best one."""
+
+    def __init__(self, patience=3, min_delta=0.0):
+        self.patience, self.min_delta = patience, min_delta
+        self.best, self.bad, self.state = math.inf, 0, None
+
+    def step(self, val_loss, model):
+        if val_loss < self.best - self.min_delta:
+            self.best, self.bad = val_loss, 0
+            self.state = {name: value.detach().clone() for name, value in model.state_dict().items()}
+        else:
+            self.bad += 1
+        return self.bad >= self.patience

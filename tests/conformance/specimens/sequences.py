@@ -1,5 +1,7 @@
 """Sequence-to-sequence models of unusual design: shared vocabularies, decoders that see all, windows, torch's own."""
 
+from collections import namedtuple
+
 import torch
 import torch.nn.functional as F
 from torch import nn
@@ -173,3 +175,33 @@ class RowsAlive(Translator):
             ids = torch.cat([ids, best[:, None]], 1)
             alive = alive & (best != eos_token_id)
         return ids
+
+
+Marks = namedtuple("Marks", ["bos", "eos"])
+
+
+class TwoWordsABeam(Translator):
+    """Beams: a search that looks at two words for each beam takes fewer beams, and bars signs before the softmax."""
+
+    def __init__(self, src_vocab_size=22, tgt_vocab_size=25):
+        super().__init__(src_vocab_size, tgt_vocab_size)
+        self.marks = Marks(0, 1)
+
+    @torch.no_grad()
+    def beam_search(self, src, beam=4, max_len=12):
+        alive, done = [([self.marks.bos], 0.0)], []
+        for _ in range(max_len):
+            ids = torch.tensor([words for words, _ in alive])
+            logits = self(src.expand(len(ids), -1), ids)[:, -1]
+            logits[:, self.marks.bos] = float("-inf")
+            total = logits.log_softmax(-1) + torch.tensor([score for _, score in alive])[:, None]
+            values, places = total.flatten().topk(2 * beam)
+            grown = []
+            for value, place in zip(values.tolist(), places.tolist(), strict=True):
+                row, word = divmod(place, logits.size(-1))
+                (done if word == self.marks.eos else grown).append(([*alive[row][0], word], value))
+            alive = grown[:beam]
+            if len(done) >= beam:
+                break
+        words, _ = max(done or alive, key=lambda found: found[1] / len(found[0]))
+        return [word for word in words if word not in self.marks]

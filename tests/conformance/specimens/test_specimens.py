@@ -70,7 +70,8 @@ SPECIMENS = {
     ("streams.py", "encoder_model"): "PerceiverTagger",
     ("streams.py", "classifier"): "ConvolvedClassifier",
     ("sequences.py", "sequence_to_sequence"): (
-        "SharedVocabulary NonAutoregressive LayerWise WindowedTarget ShiftsRight TorchTransformer RowByRow RowsAlive"
+        "SharedVocabulary NonAutoregressive LayerWise WindowedTarget ShiftsRight TorchTransformer RowByRow RowsAlive "
+        "TwoWordsABeam"
     ),
 }
 """File and kind -> the names of the specimens."""
