@@ -70,7 +70,7 @@ class ExcuseProbes(ShiftProbes, TableProbes, GradientProbes, LengthProbes, PartP
         steps = name.split(".")
         for at, attribute in enumerate(steps):
             holder, path = ".".join(steps[:at]), ".".join(steps[: at + 1])
-            if (path in called) if path != name else False:
+            if path != name and path in called:
                 continue
             of_methods = not holder or steps[0] in beside
             if of_methods and attribute in read_for_some_arguments(type(self.module.get_submodule(holder))):
