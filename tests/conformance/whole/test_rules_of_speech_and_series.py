@@ -1,6 +1,7 @@
 """Rules that models of speech and of series need; beside each right model a real mistake of the same place.
 
-A vector that stands for hidden steps is read where steps are hidden, and not by forward.
+A vector that stands for hidden steps is read where steps are hidden, and not by forward. A recogniser may have a
+decoder beside its CTC, and may write the text of a path without its forward.
 """
 
 from __future__ import annotations
@@ -9,13 +10,14 @@ import pytest
 
 torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
+from torch.nn import functional as F  # noqa: E402
 from wholes import pointed  # noqa: E402
 
 import conformance.checks  # noqa: E402, F401
 from conformance.check import CHECKS  # noqa: E402
 from conformance.runner import run_check  # noqa: E402
 
-WIDTH = 8
+WIDTH, LETTERS = 8, 13
 
 
 def result(cls, claim):
@@ -81,3 +83,104 @@ class HidesInAPart(NeverHidesInAPart):
 )
 def test_a_parameter_is_used_that_a_method_beside_forward_needs(cls, verdict):
     assert result(cls, "model-every-parameter-gets-a-gradient").verdict.name == verdict
+
+
+# --- CTC beside a decoder
+
+BLANK, BOS, EOS, PAD = 0, 1, 2, 3
+
+
+class HearsAndReads(nn.Module):
+    """Frames through a convolution in strides, and a decoder of words that reads them; a loss of each."""
+
+    def __init__(self, mels=6, letters=LETTERS, max_text=12):
+        super().__init__()
+        self.max_text = max_text
+        self.conv = nn.Conv1d(mels, WIDTH, 3, stride=2, padding=1)
+        self.words, self.places = nn.Embedding(letters, WIDTH), nn.Embedding(max_text, WIDTH)
+        self.own, self.cross = (nn.MultiheadAttention(WIDTH, 2, batch_first=True) for _ in range(2))
+        self.ctc, self.head = nn.Linear(WIDTH, letters), nn.Linear(WIDTH, letters)
+
+    def padding(self, lengths, longest):
+        return torch.arange(longest) >= lengths[:, None]
+
+    def encode(self, frames, lengths):
+        x = frames.masked_fill(self.padding(lengths, frames.shape[1])[..., None], 0.0)
+        x = self.conv(x.transpose(1, 2)).tanh().transpose(1, 2)
+        kept = (lengths + 1) // 2
+        return x, kept, self.padding(kept, x.shape[1])
+
+    def decode(self, tokens, memory, padding):
+        n = tokens.shape[1]
+        x = self.words(tokens) + self.places(torch.arange(n))
+        later = torch.ones(n, n, dtype=torch.bool).triu(1)
+        x = x + self.own(x, x, x, attn_mask=later, need_weights=False)[0]
+        return self.head(x + self.cross(x, memory, memory, key_padding_mask=padding, need_weights=False)[0])
+
+    def logs(self, scores):
+        return scores.log_softmax(-1)
+
+    def forward(self, frames, frame_lengths, tokens):
+        memory, kept, padding = self.encode(frames, frame_lengths)
+        logits = self.decode(tokens[:, :-1], memory, padding)
+        loss = F.cross_entropy(logits.transpose(1, 2), tokens[:, 1:], ignore_index=PAD)
+        words = (tokens != PAD) & (tokens != BOS) & (tokens != EOS)
+        scores = self.ctc(memory)
+        ctc = F.ctc_loss(
+            self.logs(scores).transpose(0, 1), tokens[words], kept, words.sum(1), BLANK, zero_infinity=True
+        )
+        return {"loss": loss + 0.3 * ctc, "logits": logits, "ctc_logits": scores}
+
+    def merged(self, row):
+        return [t for t in row.unique_consecutive().tolist() if t not in (BLANK, BOS, EOS, PAD)]
+
+    @torch.no_grad()
+    def ctc_transcribe(self, frames, frame_lengths):
+        memory, kept, _ = self.encode(frames, frame_lengths)
+        return [self.merged(row[:n]) for row, n in zip(self.ctc(memory).argmax(-1), kept.tolist(), strict=True)]
+
+    @torch.no_grad()
+    def greedy(self, frames, frame_lengths):
+        memory, _, padding = self.encode(frames, frame_lengths)
+        tokens = torch.full((len(frames), 1), BOS)
+        for _ in range(self.max_text - 1):
+            tokens = torch.cat([tokens, self.decode(tokens, memory, padding)[:, -1:].argmax(-1)], 1)
+        return tokens[:, 1:]
+
+    @torch.no_grad()
+    def predict(self, frames, frame_lengths):
+        """By forward, whose answer for the last word is that of a place behind it."""
+        tokens = torch.full((len(frames), 2), BOS)
+        for _ in range(self.max_text - 2):
+            tokens = torch.cat([tokens[:, :-1], self(frames, frame_lengths, tokens)["logits"][:, -1:].argmax(-1)], 1)
+            tokens = F.pad(tokens, (0, 1))
+        return tokens[:, 1:-1].tolist()
+
+
+class GivesProbabilities(HearsAndReads):
+    def logs(self, scores):
+        return scores.softmax(-1)
+
+
+class LosesDoubleLetters(HearsAndReads):
+    def merged(self, row):
+        return super().merged(row[row != BLANK])
+
+
+@pytest.mark.parametrize(
+    ("cls", "claim", "verdict"),
+    [
+        (HearsAndReads, "ctc-loss-gets-log-probabilities", "PASS"),
+        (GivesProbabilities, "ctc-loss-gets-log-probabilities", "FAIL"),
+        (HearsAndReads, "ctc-text-merges-repeats-then-drops-blanks", "PASS"),
+        (LosesDoubleLetters, "ctc-text-merges-repeats-then-drops-blanks", "FAIL"),
+        (HearsAndReads, "ctc-text-drops-the-blank-of-the-loss", "PASS"),
+        (HearsAndReads, "ctc-loss-counts-the-real-frames", "PASS"),
+    ],
+)
+def test_a_recogniser_with_a_decoder_keeps_the_claims_of_ctc(cls, claim, verdict):
+    assert result(cls, claim).verdict.name == verdict
+
+
+def test_of_a_recogniser_with_a_decoder_only_the_text_of_a_path_is_read():
+    assert [one.name for one in pointed(HearsAndReads).whole.readings()] == ["ctc_transcribe"]
