@@ -66,14 +66,16 @@ class ExcuseProbes(ShiftProbes, TableProbes, GradientProbes, LengthProbes, PartP
         """Whether a parameter, or a module that holds it and does not run, is read only where some argument is given:
         the vector that stands for hidden steps. It must be the model's own, or of a part that methods beside forward
         use: they may give that argument."""
-        called, beside = self.called_paths(), read_beside_forward(type(self.module), run_method(self.module))
+        whole: type = type(self.module)
+        called, beside = self.called_paths(), read_beside_forward(whole, run_method(self.module))
         steps = name.split(".")
         for at, attribute in enumerate(steps):
             holder, path = ".".join(steps[:at]), ".".join(steps[: at + 1])
             if path != name and path in called:
                 continue
             of_methods = not holder or steps[0] in beside
-            if of_methods and attribute in read_for_some_arguments(type(self.module.get_submodule(holder))):
+            owner: type = type(self.module.get_submodule(holder))
+            if of_methods and attribute in read_for_some_arguments(owner):
                 return True
         return False
 

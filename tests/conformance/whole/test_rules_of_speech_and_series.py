@@ -88,6 +88,7 @@ def test_a_parameter_is_used_that_a_method_beside_forward_needs(cls, verdict):
 # --- CTC beside a decoder
 
 BLANK, BOS, EOS, PAD = 0, 1, 2, 3
+FRAMES = "sequence-model-source-padding-changes-nothing"
 
 
 class HearsAndReads(nn.Module):
@@ -164,6 +165,34 @@ class GivesProbabilities(HearsAndReads):
         return scores.softmax(-1)
 
 
+class SeesAllFrames(HearsAndReads):
+    """Its decoder attends to the padding behind the frames."""
+
+    def decode(self, tokens, memory, padding):
+        return super().decode(tokens, memory, None)
+
+
+class LengthsBehindFrames(HearsAndReads):
+    def forward(self, frames, lengths, tokens):
+        return super().forward(frames, lengths, tokens)
+
+
+class OfOneNumberOfFrames(HearsAndReads):
+    def __init__(self, mels=6, letters=LETTERS, max_text=12):
+        super().__init__(mels, letters, max_text)
+        self.register_buffer("frame_places", torch.randn(64, WIDTH))
+
+    def encode(self, frames, lengths):
+        x, kept, padding = super().encode(frames, lengths)
+        return x + self.frame_places, kept, padding
+
+
+class OfOneNumberThatSeesAll(OfOneNumberOfFrames):
+    def encode(self, frames, lengths):
+        x = self.conv(frames.transpose(1, 2)).tanh().transpose(1, 2) + self.frame_places
+        return x, (lengths + 1) // 2, None
+
+
 class TeachesPadding(HearsAndReads):
     ignored = BLANK
 
@@ -182,6 +211,11 @@ class LosesDoubleLetters(HearsAndReads):
         (LosesDoubleLetters, "ctc-text-merges-repeats-then-drops-blanks", "FAIL"),
         (HearsAndReads, "ctc-text-drops-the-blank-of-the-loss", "PASS"),
         (HearsAndReads, "ctc-loss-counts-the-real-frames", "PASS"),
+        (HearsAndReads, FRAMES, "PASS"),
+        (SeesAllFrames, FRAMES, "FAIL"),
+        (LengthsBehindFrames, FRAMES, "PASS"),
+        (OfOneNumberOfFrames, FRAMES, "PASS"),
+        (OfOneNumberThatSeesAll, FRAMES, "FAIL"),
         (HearsAndReads, "losses-teach-no-padding", "PASS"),
         (TeachesPadding, "losses-teach-no-padding", "FAIL"),
         (HearsAndReads, "losses-teach-the-next-word", "PASS"),
