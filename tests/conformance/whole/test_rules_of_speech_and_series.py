@@ -1,7 +1,8 @@
 """Rules that models of speech and of series need; beside each right model a real mistake of the same place.
 
 A vector that stands for hidden steps is read where steps are hidden, and not by forward. A recogniser may have a
-decoder beside its CTC, and may write the text of a path without its forward.
+decoder beside its CTC, and may write the text of a path without its forward. An encoder of series has parts in roles of
+their own and is a model all the same; `valid` says which of its steps were seen.
 """
 
 from __future__ import annotations
@@ -227,3 +228,56 @@ def test_a_recogniser_with_a_decoder_is_tested(cls, claim, verdict):
 
 def test_of_a_recogniser_with_a_decoder_only_the_text_of_a_path_is_read():
     assert [one.name for one in pointed(HearsAndReads).whole.readings()] == ["ctc_transcribe"]
+
+
+# --- an encoder of series
+
+
+class Block(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.norm, self.other = nn.LayerNorm(WIDTH), nn.LayerNorm(WIDTH)
+        self.attend = nn.MultiheadAttention(WIDTH, 2, batch_first=True)
+        self.up, self.down = nn.Linear(WIDTH, 2 * WIDTH), nn.Linear(2 * WIDTH, WIDTH)
+
+    def forward(self, x, hidden):
+        h = self.norm(x)
+        x = x + self.attend(h, h, h, key_padding_mask=hidden, need_weights=False)[0]
+        return x + self.down(F.gelu(self.up(self.other(x))))
+
+
+class Series(nn.Module):
+    """One vector for each series, whose level and scale over its valid steps are taken out first."""
+
+    def __init__(self, channels=3, size=5):
+        super().__init__()
+        self.enter, self.leave = nn.Linear(channels, WIDTH), nn.Linear(WIDTH, size)
+        self.blocks = nn.ModuleList(Block() for _ in range(2))
+
+    def counted(self, valid):
+        return valid
+
+    def forward(self, x, valid=None):
+        valid = torch.ones(x.shape[:2], dtype=torch.bool) if valid is None else valid
+        w = self.counted(valid)[..., None].to(x)
+        mean = (x * w).sum(1, keepdim=True) / w.sum(1, keepdim=True)
+        std = (((x - mean) ** 2 * w).sum(1, keepdim=True) / w.sum(1, keepdim=True) + 1e-5).sqrt()
+        h = self.enter((x - mean) / std)
+        for block in self.blocks:
+            h = block(h, ~valid)
+        w = valid[..., None].to(h)
+        return self.leave((h * w).sum(1) / w.sum(1))
+
+
+class SeriesThatCountsPadding(Series):
+    def counted(self, valid):
+        return torch.ones_like(valid)
+
+
+@pytest.mark.parametrize(("cls", "verdict"), [(Series, "PASS"), (SeriesThatCountsPadding, "FAIL")])
+def test_an_encoder_of_series_is_a_model_whose_valid_steps_count(cls, verdict):
+    assert result(cls, "classifier-padding-changes-nothing").verdict.name == verdict
+
+
+def test_a_block_of_vectors_is_no_model():
+    assert pointed(Block).whole is None
