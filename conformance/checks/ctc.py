@@ -11,11 +11,11 @@ from conformance.evidence import Evidence, all_of, true
 from conformance.protocol import NotProvided
 
 
-@check("ctc-loss-gets-log-probabilities", roles=("encoder_model",))
+@check("ctc-loss-gets-log-probabilities", roles=("model",))
 def loss_gets_log_probabilities(impl: Any, draw: Draw) -> Evidence:
     """What ctc_loss is given are logarithms of probabilities of the letters, for each frame."""
     parts = []
-    for call in impl.build("encoder_model", {}).ctc_calls():
+    for call in impl.build("model", {}).ctc_calls():
         sums = call.scores.double().exp().sum(-1)
         off = float((sums - 1).abs().max())
         parts.append(
@@ -28,11 +28,11 @@ def loss_gets_log_probabilities(impl: Any, draw: Draw) -> Evidence:
     return all_of(*parts)
 
 
-@check("ctc-loss-counts-the-real-frames", roles=("encoder_model",))
+@check("ctc-loss-counts-the-real-frames", roles=("model",))
 def loss_counts_real_frames(impl: Any, draw: Draw) -> Evidence:
     """A sentence of half the frames has about half the rows in the loss, and the labels that its length says."""
     parts = []
-    for call in impl.build("encoder_model", {}).ctc_calls():
+    for call in impl.build("model", {}).ctc_calls():
         rows = call.scores.shape[0]
         frames = call.frames.reshape(-1).tolist()
         if len(frames) != 2:
@@ -60,11 +60,11 @@ def loss_counts_real_frames(impl: Any, draw: Draw) -> Evidence:
     return all_of(*parts)
 
 
-@check("ctc-text-merges-repeats-then-drops-blanks", roles=("encoder_model",))
+@check("ctc-text-merges-repeats-then-drops-blanks", roles=("model",))
 def text_merges_then_drops(impl: Any, draw: Draw) -> Evidence:
     """The text of the path a a - a b b - is a a b."""
     parts = []
-    for reading in impl.build("encoder_model", {}).readings():
+    for reading in impl.build("model", {}).readings():
         if reading.got is None:
             continue
         ok = reading.got == reading.expected
@@ -83,10 +83,10 @@ def text_merges_then_drops(impl: Any, draw: Draw) -> Evidence:
     return all_of(*parts)
 
 
-@check("ctc-text-drops-the-blank-of-the-loss", roles=("encoder_model",))
+@check("ctc-text-drops-the-blank-of-the-loss", roles=("model",))
 def text_drops_the_blank_of_the_loss(impl: Any, draw: Draw) -> Evidence:
     """The number that the loss takes for no letter is not written, where another number of the path is left out."""
-    model = impl.build("encoder_model", {})
+    model = impl.build("model", {})
     calls = {call.blank: call.place for call in model.ctc_calls()}
     parts = []
     for reading in model.readings():

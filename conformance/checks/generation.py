@@ -64,14 +64,17 @@ def log_softmax(logits: Array) -> Array:
 
 
 def alike(scores: Array, own: Array) -> float:
-    """How far scores are from logits, in the nearer of two readings: up to a constant a row, or as probabilities."""
+    """How far scores are from logits, in the nearer of two readings: up to a constant a row, or as probabilities. Words
+    that it never writes, whose scores are minus infinity, are left out of a row."""
     if scores.shape != own.shape:
         return float("inf")
     scale = max(float(np.abs(own).max()), 1e-9)
     as_logits = np.isfinite(scores)
     found = float("inf")
     if as_logits.any():
-        found = float(np.abs(log_softmax(scores) - log_softmax(own))[as_logits].max() / scale)
+        with np.errstate(invalid="ignore"):  # a row of nothing but words that are never written
+            apart = np.abs(log_softmax(scores) - log_softmax(np.where(np.isneginf(scores), -np.inf, own)))
+        found = float(apart[as_logits].max() / scale)
     if (scores >= 0).all() and (scores.sum(-1) > 0).all():
         likely = scores / scores.sum(-1, keepdims=True)
         found = min(found, float(np.abs(likely - np.exp(log_softmax(own))).max()))

@@ -115,12 +115,27 @@ def target_prefix(impl: Any, draw: Draw) -> Evidence:
     )
 
 
-@check("sequence-model-source-padding-changes-nothing", roles=("sequence_to_sequence",))
+@check("sequence-model-source-padding-changes-nothing", roles=("sequence_to_sequence", "language_model"))
 @with_every_option
 def source_padding(impl: Any, draw: Draw) -> Evidence:
-    """Padding of the source changes no answer, where the model hides padding."""
-    subject = impl.build("sequence_to_sequence", {})
+    """Padding of the source changes no answer, where the model hides padding; so does that of frames beside words."""
+    try:
+        subject = impl.build("sequence_to_sequence", {})
+    except NotProvided:
+        return _frames_beside(impl.build("language_model", {}))
     return padded_equal(subject, pair(subject, 44), "src", draw)
+
+
+def _frames_beside(subject: Any) -> Evidence:
+    """How much padding stands behind frames changes no answer for the words."""
+    whole, other, what = subject.frames_beside()
+    evidence = equal(f"the answer with {what} of its frames", subject, other, whole, "rounding")
+    return judged(subject, evidence).saying(
+        diagnosis="Padding of the frames changes the answers for the words, though forward is told how many frames are "
+        "real: it is not hidden everywhere.",
+        place=subject.attention_place() or subject.place(),
+        mend="hide the padding of the frames from the encoder's attention and from that of the decoder to it",
+    )
 
 
 @check("sequence-model-target-padding-changes-nothing", roles=("sequence_to_sequence",))

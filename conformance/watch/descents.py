@@ -10,8 +10,9 @@ from conformance.watch.events import Schedule, Step
 from conformance.watch.lines import FUNCTIONS, source_of
 from conformance.watch.stated import sources
 
-FEWEST = 20
-"""So many steps a run has at least whose rate should have come down."""
+FEWEST, FEWEST_PLANNED = 20, 4
+"""So many steps a run has at least whose rate should have come down; one whose schedule is planned for the very number
+of its steps shows it in fewer."""
 
 SHARE = 0.55
 """A schedule that got no further than this share of its steps is planned for another run."""
@@ -39,7 +40,8 @@ def unfinished(run: Any) -> tuple[int, Descent | None]:
         last = mine[-1]
         said = _not_down(run, last, mine, steps)
         is_done = not steps or steps[-1].step + len(run.optimizers) < run.steps  # another one took over
-        if said is None or is_done or len(steps) < FEWEST:
+        planned = last.kind in ("OneCycleLR", "CosineAnnealingLR") and last.period == len(steps)
+        if said is None or is_done or len(steps) < (FEWEST_PLANNED if planned else FEWEST):
             continue
         seen += 1
         if said and found is None:

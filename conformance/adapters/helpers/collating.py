@@ -103,6 +103,7 @@ FORMS: tuple[Form, ...] = (
     lambda text: {"ids": text, "label": 1},
     lambda text: (text, text, 1),
     lambda text: (torch.ones(len(text), 6) * torch.tensor(text)[:, None], torch.tensor(text)),
+    lambda text: torch.ones(len(text), 6) * torch.tensor(text)[:, None],
 )
 """What one text may be handed over as."""
 

@@ -68,6 +68,7 @@ RULES = {
         "run-schedule-drives-the-optimizer",
         "run-schedule-follows-the-step",
         "run-schedule-advances-once-a-step",
+        "run-schedule-comes-down",
     ),
     "functions-that-train-ask-for-the-next-word": _LABELS,
 }

@@ -7,10 +7,13 @@ stands where the model's own scores would.
 from __future__ import annotations
 
 import inspect
+import linecache
 import re
+import sys
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -18,7 +21,10 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_map_only
 
+from conformance.adapters.inference.calls import tensors_in
 from conformance.adapters.whole.calling import default_dtype
+from conformance.adapters.whole.configs import settings_of
+from conformance.adapters.whole.fillers import Beside
 from conformance.adapters.whole.running import RunningModel
 from conformance.adapters.whole.watching import user_line
 from conformance.protocol import NotProvided
@@ -30,6 +36,8 @@ _LENGTHS = re.compile(r"(?i)(len|length)s?(_|$)|_(sizes?|n)$|^n_")
 _OF_LABELS = re.compile(r"(?i)target|label|letter|text|token|transcript|^y|out")
 _ALPHABET = re.compile(r"(?i)_?(alphabet|letters|chars(et)?|characters|vocab(ulary)?|symbols)")
 _LOSS = re.compile(r"(?i)loss|step|objective")
+_MARKS = re.compile(r"(?i)(\w+_)?(pad(ding)?|[bes]os|unk|start|end|cls|sep|mask)(_?(token|id|idx|index|token_id))*")
+"""Names of numbers that stand for no letter."""
 _WRITES = re.compile(r"(?i)decode|transcribe|recogni[sz]e|predict|greedy|to_text")
 
 
@@ -37,13 +45,14 @@ _WRITES = re.compile(r"(?i)decode|transcribe|recogni[sz]e|predict|greedy|to_text
 class CtcCall:
     """One call of torch's ctc_loss. scores: what it was given, (T, B, V); frames, counts: the lengths of the rows and
     of the labels, 3 and 2 of which were given, and None where nothing said so; place: its line; blank: the number that
-    it takes for no letter."""
+    it takes for no letter; made_by: the path of the part that gave the scores, as (B, T, V) or (T, B, V)."""
 
     scores: Tensor
     frames: Tensor
     counts: Tensor | None
     place: str
     blank: int = 0
+    made_by: str = ""
 
 
 @dataclass(frozen=True)
@@ -76,6 +85,9 @@ class CtcProbes(RunningModel):
 def ctc_calls(subject: RunningModel) -> list[CtcCall]:
     """Every ctc_loss of the model's forward and of its methods that compute a loss. Raises NotProvided."""
     own = type(subject.module)
+    home = sys.modules.get(own.__module__)
+    if "ctc" not in "".join(linecache.getlines(getattr(home, "__file__", None) or "")).lower():
+        raise NotProvided("nothing of its file speaks of CTC")
     methods = [
         (n, f)
         for n, f in inspect.getmembers(own, inspect.isfunction)
@@ -94,13 +106,18 @@ def _calls_of(subject: RunningModel, name: str, function: Callable[..., Any]) ->
     alphabet = _alphabet(subject)
     texts = [alphabet[2:5], alphabet[3:5]]
     try:
-        if _says_lengths_of_labels(function):
+        if _says_lengths_of_labels(function) and not _reads_labels(subject):
             return _calls_with(subject, name, function, torch.tensor([[2, 3, 4], [3, 4, 2]]))
         return _calls_that_count(subject, name, function)
     except Exception:
         if not all(texts):
             raise
     return _calls_with(subject, name, function, texts)  # its labels are texts
+
+
+def _reads_labels(subject: RunningModel) -> bool:
+    """Whether its labels are also read, by a decoder: then they have signs of the start and the end."""
+    return bool(subject.calling.main.vocab)
 
 
 def _says_lengths_of_labels(function: Callable[..., Any]) -> bool:
@@ -111,10 +128,13 @@ def _says_lengths_of_labels(function: Callable[..., Any]) -> bool:
 def _calls_that_count(subject: RunningModel, name: str, function: Callable[..., Any]) -> list[CtcCall]:
     """The calls of a loss that is given no lengths of labels: it counts them itself, up to what fills the rows."""
     found: list[CtcCall] = []
+    one, two, three = _letters_of(subject, max(subject.calling.outputs, 8))[1:4]
     for filler in dict.fromkeys([blank_of(subject), 0, -1, -100]):
         with suppress(Exception):  # what fills the rows is no number of its letters
-            calls = _calls_with(subject, name, function, torch.tensor([[2, 3, 4], [3, 4, filler]]))
-            if all(one.counts is not None and one.counts.reshape(-1).tolist() == [3, 2] for one in calls):
+            calls = _calls_with(subject, name, function, torch.tensor([[one, two, three], [two, three, filler]]))
+            if not _reads_labels(subject) and all(
+                one.counts is not None and one.counts.reshape(-1).tolist() == [3, 2] for one in calls
+            ):
                 return calls
             found = found or calls
     if not found:
@@ -136,18 +156,52 @@ def _calls_with(subject: RunningModel, name: str, function: Callable[..., Any], 
             given[parameter.name] = value
         elif parameter.default is parameter.empty:
             raise NotProvided(f"{name} wants {parameter.name}")
-    watch = _CtcLosses()
+    watch, results = _CtcLosses(), _Results(subject.module)
     call = subject.module if name == "forward" else getattr(subject.module, name)
-    with subject.mode(False), torch.enable_grad(), default_dtype(subject.torch_dtype), watch:
+    with subject.mode(False), torch.enable_grad(), default_dtype(subject.torch_dtype), watch, results:
         call(**given)
-    return watch.seen
+    return [replace(one, made_by=_maker(one.scores, results.seen)) for one in watch.seen]
+
+
+class _Results:
+    """Records the results of three axes that parts give, with their paths."""
+
+    def __init__(self, module: nn.Module) -> None:
+        self.module, self.seen = module, list[tuple[str, Tensor]]()
+        self._handles: list[Any] = []
+
+    def __enter__(self) -> None:
+        for path, part in self.module.named_modules():
+            if path:
+                self._handles.append(part.register_forward_hook(partial(self._keep, path)))
+
+    def __exit__(self, *_: Any) -> None:
+        for handle in self._handles:
+            handle.remove()
+
+    def _keep(self, path: str, part: nn.Module, given: Any, result: Any) -> None:
+        self.seen += [(path, one.detach()) for one in tensors_in(result) if one.dim() == 3]
+
+
+def _maker(scores: Tensor, results: list[tuple[str, Tensor]]) -> str:
+    """The path of the part whose result has the order of these scores, (T, B, V), in each row; "" for none."""
+    order = scores.argsort(stable=True, dim=-1)
+    for path, result in results:
+        for turned in (result, result.transpose(0, 1)):
+            if turned.shape == scores.shape and torch.equal(turned.argsort(stable=True, dim=-1), order):
+                return path
+    return ""
 
 
 def _value(subject: RunningModel, name: str, labels: Any) -> Any:
     """What stands for a parameter by its name; None for one that means nothing here."""
+    beside = next((make for make in subject.calling.fixed.values() if isinstance(make, Beside)), None)
     if _LENGTHS.search(name):
-        frames = subject.calling.main.length or FRAMES
+        frames = beside.shape[0] if beside is not None else subject.calling.main.length or FRAMES
         return torch.tensor([3, 2] if _OF_LABELS.search(name) else [frames, frames // 2])
+    if beside is not None:
+        numbers = beside({"ids": torch.zeros(2, 1)}).to(subject.torch_dtype)
+        return numbers if name == beside.name else labels if _LABELS.fullmatch(name) else None
     if name == subject.calling.main.parameter or re.search(r"(?i)mel|audio|frames?$|feat|^x$|^inputs?$", name):
         made = subject.example(2, FRAMES, seed=95)[subject.calling.main.meaning]
         return torch.tensor(made, dtype=subject.torch_dtype)
@@ -173,12 +227,21 @@ class _CtcLosses(TorchFunctionMode):
 
 
 def blank_of(subject: RunningModel) -> int:
-    """The number of the blank: what the model or its loss says, else 0."""
-    for module in subject.module.modules():
-        for name, value in vars(module).items():
+    """The number of the blank: what the model, its loss or its file says, else 0."""
+    file = vars(sys.modules.get(type(subject.module).__module__, object()))
+    for held in (*map(vars, subject.module.modules()), file):
+        for name, value in held.items():
             if re.fullmatch(r"(?i)(ctc_?)?blank(_?(id|idx|index|token))?", name) and type(value) is int:
                 return value
     return 0
+
+
+def _letters_of(subject: RunningModel, letters: int) -> list[int]:
+    """The numbers of letters, without those that the model or its file names as marks, where enough are left."""
+    told = (*settings_of(subject.module), vars(sys.modules.get(type(subject.module).__module__, object())))
+    marks = {v for held in told for n, v in held.items() if type(v) is int and _MARKS.fullmatch(str(n))}
+    found = [letter for letter in range(1, letters) if letter not in marks]
+    return found if len(found) > 4 else [*range(1, letters)]
 
 
 # --- writing
@@ -189,12 +252,15 @@ def readings(subject: RunningModel) -> list[Reading]:
     try:
         calls = ctc_calls(subject)
     except NotProvided:
+        if subject.kind != "encoder_model":
+            raise
         calls = []
     letters = calls[0].scores.shape[-1] if calls else subject.calling.outputs
     named = blank_of(subject)
     blank = calls[0].blank if calls else named
     # The text is asked with the blank that the model names: that the loss has another is a mistake of its own.
-    first, second = [word for word in range(1, 8) if word not in (named, blank)][:2]
+    first, second = [word for word in _letters_of(subject, letters) if word not in (named, blank)][:2]
+    made_by = next((one.made_by for one in calls if one.made_by), "")
     path = [first, first, named, first, second, second, named]
     mixed = list(dict.fromkeys([first, blank, second, named, 0, letters - 1]))
     found = []
@@ -202,8 +268,8 @@ def readings(subject: RunningModel) -> list[Reading]:
     for name, function in inspect.getmembers(own, inspect.isfunction):
         if not _WRITES.search(name) or function.__module__ != own.__module__:
             continue
-        got = _written(subject, name, function, [*path, named], letters)
-        kept = _written(subject, name, function, mixed, letters)
+        got = _written(subject, name, function, [*path, named], letters, made_by)
+        kept = _written(subject, name, function, mixed, letters, made_by)
         if got is _NOTHING:
             continue
         found.append(Reading(name, _place(subject, name), [first, first, second], got, blank, mixed, kept or None))
@@ -217,10 +283,10 @@ _NOTHING: list[int] = []
 
 
 def _written(
-    subject: RunningModel, name: str, function: Callable[..., Any], path: list[int], letters: int
+    subject: RunningModel, name: str, function: Callable[..., Any], path: list[int], letters: int, made_by: str
 ) -> list[int] | None:
     """What a method writes of a path, whose last number stays until the end; None for what is no numbers of the path;
-    _NOTHING where it does not run the model."""
+    _NOTHING where it runs neither the model nor the part `made_by` that gives the scores, or reads letters, too."""
     other = subject.twin()
     given = _data_of(other, function)
     if given is None:
@@ -228,9 +294,10 @@ def _written(
     forced = _Forced(other, path, letters)
     text: Any = None
     with suppress(Exception), other.mode(False), torch.no_grad(), default_dtype(other.torch_dtype):
+        forced.replace_scores(other.module.get_submodule(made_by) if made_by else None)
         other.module.forward = forced
         text = getattr(other.module, name)(**given)
-        if forced.used:
+        if forced.used and not forced.reads_letters:
             wrote = _letters(text, _alphabet(other), 1 if blank_of(other) == 0 else 0)
             # Numbers that are not on the path are read from other scores, or are of another alphabet.
             return wrote if wrote is not None and set(wrote) <= set(path) else None
@@ -259,15 +326,35 @@ def _data_of(subject: RunningModel, function: Callable[..., Any]) -> dict[str, A
 
 
 class _Forced:
-    """Stands for forward: it gives what that gives, with scores of letters that are sure of one path."""
+    """Stands for forward: it gives what that gives, with scores of letters that are sure of one path. Where forward is
+    not run, it stands for the part that gives the scores. reads_letters: whether letters were looked up, as a
+    decoder does."""
 
     def __init__(self, subject: RunningModel, path: list[int], letters: int) -> None:
         self.subject, self.path, self.letters, self.used = subject, path, letters, False
         self.forward = subject.module.forward
+        self.inside = self.reads_letters = False
+        for part in subject.module.modules():
+            if isinstance(part, nn.Embedding) and part.num_embeddings in (letters, subject.calling.main.vocab):
+                part.register_forward_hook(self._reads)
+
+    def replace_scores(self, part: nn.Module | None) -> None:
+        if part is not None:
+            part.register_forward_hook(self._of_part)
+
+    def _reads(self, *_: Any) -> None:
+        self.reads_letters = True
+
+    def _of_part(self, part: nn.Module, given: Any, result: Any) -> Any:
+        if self.inside or not (isinstance(result, Tensor) and self.holds_letters(result)):
+            return result
+        self.used = True
+        return self.sure(result)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        self.used = True
+        self.used = self.inside = True
         result = self.forward(*args, **kwargs)
+        self.inside = False
         return tree_map_only(Tensor, lambda one: self.sure(one) if self.holds_letters(one) else one, result)
 
     def holds_letters(self, one: Tensor) -> bool:

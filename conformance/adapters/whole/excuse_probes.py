@@ -54,6 +54,7 @@ class ExcuseProbes(ShiftProbes, TableProbes, GradientProbes, LengthProbes, PartP
             owner: type = type(self.module.get_submodule(path))
             elsewhere = elsewhere or any(self.is_of_a_choice(parent) and parent not in called for parent in parents)
             elsewhere = elsewhere or own in read_beside_forward(owner, run_method(self.module.get_submodule(path)))
+            elsewhere = elsewhere or self._needs_another_call(name)
             beside = name in losses or (
                 name in others and (name in heads or (bool(heads) and self._of_a_needed_block(name, wanted)))
             )
@@ -61,6 +62,23 @@ class ExcuseProbes(ShiftProbes, TableProbes, GradientProbes, LengthProbes, PartP
                 excused.add(name)
         excused |= self._reached_by_more(set(wanted) - excused)
         return excused | self._reached_by_what_is_left_out(set(wanted) - excused)
+
+    def _needs_another_call(self, name: str) -> bool:
+        """Whether a parameter, or a module that holds it and does not run, is read only where some argument is given:
+        the vector that stands for hidden steps. It must be the model's own, or of a part that methods beside forward
+        use: they may give that argument."""
+        whole: type = type(self.module)
+        called, beside = self.called_paths(), read_beside_forward(whole, run_method(self.module))
+        steps = name.split(".")
+        for at, attribute in enumerate(steps):
+            holder, path = ".".join(steps[:at]), ".".join(steps[: at + 1])
+            if path != name and path in called:
+                continue
+            of_methods = not holder or steps[0] in beside
+            owner: type = type(self.module.get_submodule(holder))
+            if of_methods and attribute in read_for_some_arguments(owner):
+                return True
+        return False
 
     def _reached_by_what_is_left_out(self, names: set[str]) -> set[str]:
         """Those of these parameters that the answer depends on where forward is handed one thing more: a memory."""

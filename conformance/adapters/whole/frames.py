@@ -7,7 +7,7 @@ it: then the last real frames depend on the padding behind them.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
@@ -18,11 +18,15 @@ import torch
 from torch import Tensor, nn
 
 from conformance.adapters.whole.attention import attentions
+from conformance.adapters.whole.fillers import AllOf, Beside
 from conformance.adapters.whole.flow import base_name
 from conformance.adapters.whole.hiding import Culprit
 from conformance.adapters.whole.record import Op, Record, record
 from conformance.adapters.whole.running import RunningModel
+from conformance.protocol import Array, NotProvided
 
+_STEP = 8
+"""Numbers of frames are multiples of it, so that strides leave none over."""
 _COUNTS = {"div", "floor_divide", "__rshift__", "ceil", "floor"}
 """Operations by which lengths behind a stride are counted."""
 
@@ -51,6 +55,41 @@ class FrameProbes(RunningModel):
             return self
         _ = self.noise, self.renewed  # found out with as many frames as it was called with, and kept
         return replace(self, calling=replace(self.calling, inputs=(replace(one, length=None),)))
+
+    def frames_beside(self) -> tuple[Array, Array, str]:
+        """The answers for a text beside frames of which a quarter is real, as its lengths say: with zeros behind these,
+        and with fewer zeros, or with other numbers far behind them where it takes one number of frames only; and which.
+        Edges of convolutions see the same zeros. Raises NotProvided where it takes no frames beside its words, or no
+        lengths of them, or where norms count the time."""
+        frames = [(name, make) for name, make in self.calling.fixed.items() if isinstance(make, Beside)]
+        lengths = [name for name, make in self.calling.fixed.items() if isinstance(make, AllOf)]
+        if not frames or not lengths or len(frames[0][1].shape) != 2:
+            raise NotProvided("it takes no frames beside its words whose number it is told")
+        if any(isinstance(part, (nn.GroupNorm, nn.InstanceNorm1d)) for part in self.module.modules()):
+            raise NotProvided("its norms count the padding of frames")
+        name, made = frames[0]
+        data = self.example(2, seed=46)
+        longest = max(made.shape[0], 8 * _STEP)
+        real, make = longest // 4 // _STEP * _STEP, Beside(name, (longest, made.shape[1]))
+
+        def answer(steps: int, other: float) -> Array:
+            def given(inputs: Mapping[str, Tensor]) -> Tensor:
+                numbers = make(inputs)[:, :steps].clone()
+                numbers[0, real : real + 2 * _STEP] = 0.0
+                numbers[0, real + 2 * _STEP :] *= other
+                return numbers
+
+            told = dict.fromkeys(lengths, lambda inputs: torch.tensor([real, steps]))
+            calling = replace(self.calling, fixed={**self.calling.fixed, name: given, **told})
+            return np.asarray(replace(self, calling=calling)(**data)["out"][:1])
+
+        try:
+            whole = answer(longest, 0.0)
+        except Exception as error:
+            raise NotProvided("it takes too few frames") from error
+        with suppress(Exception):
+            return whole, answer(longest // 2 // _STEP * _STEP, 0.0), "less padding"
+        return whole, answer(longest, 1.0), "other numbers in the padding"
 
     def padding_convolved(self, inputs: dict[str, np.ndarray], real: np.ndarray) -> Culprit | None:
         """The convolution that reads padding and should not, in a run in which row 0 has padding: one behind the

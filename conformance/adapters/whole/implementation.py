@@ -161,7 +161,12 @@ class PointedImplementation:
             return len(list(whole.module.modules())) > 3
         if (whole.answers_stretches or whole.calling.takes_several_kinds) and "attention" in seen:
             return True
-        return self.parts is None and (whole.calling.outputs != main.shape[-1] or "blocks" in seen)
+        gives_others = whole.calling.outputs != main.shape[-1]
+        if self.parts is not None:  # a part of it plays a role, such as a norm, and it does not
+            own = type(whole.module)
+            plays = not _resolutions(self.parts) or any(one.cls is own for one in _resolutions(self.parts).values())
+            return not plays and gives_others and "blocks" in seen
+        return gives_others or "blocks" in seen
 
     def _untested_part(self) -> list[str]:
         """Why a component was not tested: neither is it the formula of a role, nor did its run show what it is."""

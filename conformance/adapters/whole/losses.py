@@ -248,9 +248,10 @@ def _forms(subject: PadProbes) -> Iterator[tuple[bool, bool, str]]:
 
 
 def loss_candidates(subject: PadProbes) -> Iterator[tuple[str, Callable[..., Any], bool]]:
-    """forward if it takes labels, methods of the model, and functions of its file that take a model first."""
+    """forward if it takes labels or computes a loss of the words that it reads, methods of the model, and functions of
+    its file that take a model first."""
     cls = type(subject.module)
-    if labels_of(subject) or switch_of(subject):
+    if labels_of(subject) or switch_of(subject) or _teaches_what_it_reads(subject):
         yield "forward", cls.forward, True
     for name, function in inspect.getmembers(cls, inspect.isfunction):
         own = not function.__module__.startswith("torch")
@@ -261,6 +262,17 @@ def loss_candidates(subject: PadProbes) -> Iterator[tuple[str, Callable[..., Any
             first = next(iter(inspect.signature(function).parameters.values()), None)
             if first is not None and MODELS.fullmatch(first.name.lower()):
                 yield name, taken_by(subject.module, function), False
+
+
+def _teaches_what_it_reads(subject: PadProbes) -> bool:
+    """Whether a model that writes compares scores with words in forward, which is given no labels, and returns a
+    loss."""
+    if subject.kind not in ("language_model", "sequence_to_sequence"):
+        return False
+    criteria = _Criteria()
+    with suppress(Exception), subject.mode(False), torch.no_grad(), criteria:
+        return "loss" in subject.run(subject.example()) and any(one.of_classes for one in criteria.seen)
+    return False
 
 
 def _is_a_loss(function: FunctionType) -> bool:

@@ -74,7 +74,11 @@ def meaning_of(name: str) -> str:
     for meaning in ("labels", "chosen"):  # masked_lm_labels and masked_positions are no masks
         if MEANINGS[meaning].fullmatch(lower):
             return meaning
-    if "mask" in lower or lower.endswith(("attn_bias", "attention_bias", "attn_bias")):
+    if (
+        "mask" in lower
+        or KEEPS_BY_NAME.fullmatch(lower)
+        or lower.endswith(("attn_bias", "attention_bias", "attn_bias"))
+    ):
         return "mask"
     for meaning, names in MEANINGS.items():
         if names.fullmatch(lower):
@@ -99,8 +103,8 @@ PADDING_MASK = re.compile(r"pad|key_mask|^attention_mask$|^input_mask$|^enc_mask
 HIDES_BY_NAME = re.compile(r"key_padding_mask")
 """Masks that torch's documentation defines: True hides."""
 
-KEEPS_BY_NAME = re.compile(r"^attention_mask$|^input_mask$")
-"""Masks that Hugging Face's documentation defines: 1 keeps."""
+KEEPS_BY_NAME = re.compile(r"^attention_mask$|^input_mask$|^(is_)?(valid|real)$")
+"""Masks that Hugging Face's documentation defines, and those whose name says it: 1 keeps."""
 
 _FAMILIES = (
     (re.compile(r"att(entio)?n|attend|mha|msa"), "attention"),

@@ -42,6 +42,8 @@ from conformance.adapters.whole.used_functions import text_of
 
 FRAMES = 48
 """Numbers in a row for a model that shortens them."""
+_ANY_LENGTHS = re.compile(r"(seq_?)?(lengths?|lens)|n_(frames|steps)|num_(frames|steps)")
+"""Names of lengths that do not say of what."""
 _CONDITIONS = 10
 """So many shapes of numbers are tried beside token ids."""
 
@@ -197,7 +199,7 @@ class Proposals:
         unknown = [p.name for p in rest if p.required and p.name not in {*fixed, *counts, *required_masks}]
         if len(unknown) == 1 and len(sides) == 1 and main is None and not required_masks:
             for shape in self.conditions():  # tokens beside numbers: of sound, of a picture
-                whole = {name: AllOf(shape[0]) for name in counts if called_after(name, unknown[0])}
+                whole = {name: AllOf(shape[0]) for name in counts if self.counts_steps_of(name, unknown[0])}
                 given = {
                     **common,
                     "fixed": {**fixed, unknown[0]: Beside(unknown[0], shape), **whole},
@@ -220,6 +222,13 @@ class Proposals:
                 given_numbers["fixed"] = {**fixed, **{name: filler(name) for name in also}}
                 for masks in choices(self.module, required_masks, ("x",)):
                     yield Calling((_of_numbers(names_[0], shape),), masks=masks, **given_numbers)
+
+    def counts_steps_of(self, name: str, other: str) -> bool:
+        """Whether a parameter is the lengths of another input: by its name, or as one that is called lengths and stands
+        right behind it."""
+        order = [p.name for p in self.parameters]
+        behind = order[max(order.index(name) - 1, 0)] == other
+        return called_after(name, other) or (behind and _ANY_LENGTHS.fullmatch(name.lower()) is not None)
 
     def may_hold_lists(self, name: str, told: Told) -> bool:
         """Whether a parameter may be ids of lists of texts (B, candidates, T), by what the code says of its axes."""

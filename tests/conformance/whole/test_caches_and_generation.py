@@ -24,6 +24,7 @@ from conformance.adapters.whole.choices import Choices  # noqa: E402
 from conformance.adapters.whole.making import made_of  # noqa: E402
 from conformance.adapters.whole.model import whole_model  # noqa: E402
 from conformance.check import CHECKS  # noqa: E402
+from conformance.checks.generation import alike  # noqa: E402
 from conformance.mutants.source import TRANSLATOR  # noqa: E402
 from conformance.runner import run_check  # noqa: E402
 from conformance.verdict import BROKEN, Verdict  # noqa: E402
@@ -325,6 +326,15 @@ def test_a_larger_power_of_the_length_makes_no_sentence_shorter(made, named, exp
         ),
     }
     assert told(made, TRANSLATOR, LENGTH, changes) == expected
+
+
+def test_scores_are_compared_without_words_that_are_never_written() -> None:
+    """The scores of all other words tell a wrong step, though the best word is the same."""
+    own = np.random.default_rng(0).standard_normal((2, 7))
+    barred = np.where(np.arange(7) < 2, -np.inf, own + 3.0)
+    assert alike(barred, own) < 1e-12
+    assert alike(barred + 1e-3 * np.arange(7), own) > 1e-4
+    assert alike(np.full_like(own, -np.inf), own) == np.inf
 
 
 BEAM_OF_A_BATCH = "    def beam_search(self, src, beam_size=3, max_len=10):\n"
