@@ -92,3 +92,11 @@ changed(
     breaks=("numbers-of-texts-do-not-depend-on-their-neighbours",),
     defect="Padding is summed into the score of a text.",
 )
+changed(
+    "MeansDividedByWords",
+    TRAINED,
+    "total += loss.item() * len(words)",
+    "total += loss.item()",
+    breaks=("evaluations-give-the-mean-of-what-they-add-up",),
+    defect="Means of batches are added up and divided by the number of words.",
+)

@@ -9,6 +9,7 @@ from typing import Any
 from conformance.adapters import Specification
 from conformance.adapters.functions.implementation import FunctionImplementation, roles_of
 from conformance.adapters.helpers.beside import acts
+from conformance.adapters.helpers.evaluating import evaluated, is_evaluator
 from conformance.adapters.helpers.examining import Examined, examine
 from conformance.adapters.helpers.neighbours import compared, takes_texts
 from conformance.adapters.helpers.stopping import is_stopper, stopped
@@ -44,8 +45,11 @@ class HelpersImplementation:
             one for one in plain if subject is not None and is_trainer(one) and not acts(one, but="torch.save")
         ]
         self.of_texts = [one for one in plain if subject is not None and takes_texts(one) and not acts(one)]
+        self.evaluators = [
+            one for one in plain if subject is not None and is_evaluator(one) and not acts(one, but="torch.save")
+        ]
         self.stoppers = [one for one in functions if is_stopper(one)]
-        beside_it = [*self.trainers, *self.of_texts]
+        beside_it = [*self.trainers, *self.of_texts, *self.evaluators]
         self.functions = [one for one in plain if is_helper(one) or one in beside_it]
         self.served: dict[str, list[FunctionImplementation]] = {}
         for function in functions:
@@ -71,6 +75,7 @@ class HelpersImplementation:
             self._examined.add(stopped(self.stoppers))
             if self.subject is not None:
                 self._examined.add(trained(self.trainers, self.subject))
+                self._examined.add(evaluated(self.evaluators, self.subject))
                 self._examined.add(compared(self.of_texts, self.subject))
         return self._examined
 

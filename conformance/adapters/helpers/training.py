@@ -118,6 +118,7 @@ _WORDS = {
     "smoothing": r"(label_?)?smooth(ing)?|eps(ilon)?",
 }
 """What the parameters of a function that trains mean. Others are inputs of the model, in their order."""
+_MASK = re.compile(r"((attention|attn)_?)?mask")
 _NUMBERS = {
     **{"epochs": 2, "epoch": 0, "steps": STEPS, "size": 2, "rate": 1e-3, "clip": 1.0, "accumulated": 2},
     **{"decay": 0.0, "every": 1, "seed": 0, "warmup": 2, "smoothing": 0.1},
@@ -197,14 +198,14 @@ def _judged(claim: str, rules: tuple[str, ...], run: Run, name: str) -> Iterator
 def _ran(function: Callable[..., Any], subject: WholeModel) -> tuple[Run, bool] | None:
     """The run of a function with the first form of labels with which it makes two steps, and whether it cuts the labels
     out of the text itself; None where it makes none."""
-    for labels_of, own in product(_forms(subject), (False, True)):
+    for labels_of, own in product(label_forms(subject), (False, True)):
         try:
-            trial = _Trial(function, subject, labels_of)
+            trial = Attempt(function, subject, labels_of)
             criteria = trial.own_criteria() if own else [trial.criterion]
         except Exception:  # its parameters mean nothing known, its source is not to be had, the model does not answer
             return None
         for criterion in criteria:
-            trial = _Trial(function, subject, labels_of)
+            trial = Attempt(function, subject, labels_of)
             trial.criterion = criterion
             try:
                 run = trial.run()
@@ -221,7 +222,7 @@ Labels = Callable[[Tensor, Tensor], tuple[Tensor, nn.Module]]
 """Of an answer and the main input the labels, and the loss that takes them."""
 
 
-def _forms(subject: WholeModel) -> list[Labels]:
+def label_forms(subject: WholeModel) -> list[Labels]:
     """Labels that a model may have: the next words, numbers of classes, or numbers like the answer."""
 
     def words(out: Tensor, main: Tensor) -> tuple[Tensor, nn.Module]:
@@ -237,16 +238,19 @@ def _forms(subject: WholeModel) -> list[Labels]:
     return [words if subject.calling.main.vocab and subject.positions else classes, numbers]
 
 
-class _Trial:
-    """One attempt to call a function. gave_labels: whether it was given labels beside the model's inputs."""
+class Attempt:
+    """One attempt to call a function. gave_labels: whether it was given labels beside the model's inputs. rows: of a
+    batch; batches: how many there are at least. answer: what the function returned last."""
 
-    def __init__(self, function: Callable[..., Any], subject: WholeModel, labels_of: Labels) -> None:
-        self.gave_labels = False
+    def __init__(
+        self, function: Callable[..., Any], subject: WholeModel, labels_of: Labels, rows: int = ROWS, batches: int = 0
+    ) -> None:
+        self.gave_labels, self.batches, self.answer = False, batches, None
         self.subject = subject.twin(torch.float32)
         self.module = self.subject.module.train()
         is_method = isinstance(function, MethodType)
         self.function = getattr(self.module, function.__name__) if is_method else function  # of this copy
-        example = self.subject.example(ROWS)
+        example = self.subject.example(rows)
         given = {m: v for m, v in self.subject.tensors(example).items() if isinstance(v, Tensor)}
         self.inputs = {m: self._turned(v) for m, v in given.items()}
         labels, self.criterion = labels_of(self._answer(example), [*given.values()][-1])
@@ -292,7 +296,7 @@ class _Trial:
                     mock.patch.object(torch, "save"),  # nothing of this is to be kept
                 ):
                     for _ in range(STEPS if makes_one_step(self.function) else 1):
-                        self.arguments.call(self.function, **values)
+                        self.answer = self.arguments.call(self.function, **values)
 
         return called(call, STEPS, SECONDS)
 
@@ -328,7 +332,7 @@ class _Trial:
         if batch is not None:
             once = isinstance(batch, ast.Call)  # it draws from one iterator, and makes no second pass
             number = (STEPS if once else STEPS // 2) * self._accumulated()
-            return [self._batch(batch) for _ in range(max(BATCHES, number))]
+            return [self._batch(batch) for _ in range(self.batches or max(BATCHES, number))]
         if len(self.inputs) == 1 and self.subject.calling.main.vocab:
             text = self.subject.tokens(np.random.default_rng(0), self.subject.calling.main.meaning, (TEXT,))
             return torch.as_tensor(text)
@@ -346,6 +350,8 @@ class _Trial:
         if isinstance(names, Parts):
             held = {key: self._part(key) for key in names}
             return _Held(**held) if names.by_attribute else held
+        if any(_MASK.fullmatch(name.lower()) for name in names):
+            return tuple(self._part(name) for name in names)
         if names and len(names) == len(given) + 1:
             self.gave_labels = True
             return (*given, self.labels)
@@ -363,7 +369,7 @@ class _Trial:
         own = next((m for m in self.inputs if self.subject.calling.input(m).parameter == key), "")
         if own or (len(self.inputs) == 1 and re.fullmatch(_INPUTS, lower)):
             return self.inputs[own or first]
-        if lower in ("attention_mask", "mask"):
+        if _MASK.fullmatch(lower):
             return torch.ones(self.inputs[first].shape[:2], dtype=torch.long)
         raise Unresolved(f"nothing shows what {key} is")
 

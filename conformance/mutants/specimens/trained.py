@@ -1,5 +1,7 @@
 """A small language model with the functions that train it beside it, as they stand in many files."""
 
+import math
+
 import torch
 import torch.nn.functional as F
 from torch import nn
@@ -90,6 +92,19 @@ def fit(model, loader, val_loader, epochs=2, accumulation_steps=2, lr=1e-3):
                 scheduler.step()
                 optimizer.zero_grad(set_to_none=True)
         print(epoch, evaluate(model, val_loader).item())
+
+
+@torch.no_grad()
+def perplexity(model, batches):
+    """Of all words of some batches of token ids together."""
+    model.eval()
+    total, count = 0.0, 0
+    for ids in batches:
+        words = ids[:, 1:].flatten()
+        loss = F.cross_entropy(model(ids[:, :-1]).flatten(0, 1), words)
+        total += loss.item() * len(words)
+        count += len(words)
+    return math.exp(total / count)
 
 
 @torch.no_grad()
