@@ -460,3 +460,11 @@ changed(
     breaks=("resized-positions-keep-their-features",),
     defect="The resized map is read with its features in front of its places.",
 )
+changed(
+    "DataHiddenForGood",
+    HELPERS,
+    "out = frames.clone()",
+    "out = frames",
+    breaks=("augmented-data-are-copies-where-said",),
+    defect="The frames are zeroed in place: the data of later epochs are destroyed.",
+)

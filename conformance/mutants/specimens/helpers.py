@@ -417,3 +417,12 @@ def resize_positions(positions, grid):
     image = positions.reshape(1, side, side, -1).permute(0, 3, 1, 2)
     image = F.interpolate(image, size=(grid, grid), mode="bicubic", align_corners=False)
     return image.permute(0, 2, 3, 1).reshape(grid * grid, -1)
+
+
+def spec_augment(frames, lengths, width=4):
+    """A copy of the frames (B, T, mels), of each of which a random stretch of time is zero."""
+    out = frames.clone()
+    for row, n in enumerate(lengths.tolist()):
+        start = int(torch.randint(0, n - width + 1, ()))
+        out[row, start : start + width] = 0.0
+    return out

@@ -42,6 +42,34 @@ def test_a_mask_of_series_that_marks_all_is_found(functions):
     assert wrong.edit is None or not wrong.edit.text
 
 
+# --- data that are changed at random
+
+HIDES = """
+    def augment(x, width=3):
+        '''SAYS'''
+        out = xCOPIED
+        start = int(torch.randint(0, x.shape[1] - width, ()))
+        out[:, start : start + width] = 0.0
+        return out
+"""
+COPIES = "augmented-data-are-copies-where-said"
+
+
+@pytest.mark.parametrize(
+    ("says", "copied", "found"),
+    [
+        ("A copy of the frames with a stretch of zeros.", ".clone()", [False]),
+        ("A copy of the frames with a stretch of zeros.", "", [True]),
+        ("Zeroes a stretch in place. Makes no copy.", "", []),
+        ("Zeroes a stretch, without a copy.", "", []),
+        ("Zeroes a stretch.", "", []),
+    ],
+)
+def test_what_says_that_it_gives_a_copy_leaves_its_data(functions, says, copied, found):
+    examined = examine(functions(HIDES.replace("SAYS", says).replace("COPIED", copied)))
+    assert [bool(examined.wrong) for claim in examined.tested if claim == COPIES] == found
+
+
 # --- a schedule that is planned for all steps
 
 
