@@ -1,6 +1,6 @@
 """What stands beside a model of series: a function that fills batches up, and one that trains.
 
-Beside each right function stands one with a mistake.
+Beside each right function stands one with a mistake. What a method fills in has the units of the series.
 """
 
 from __future__ import annotations
@@ -9,11 +9,12 @@ import pytest
 
 torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
-from wholes import pointed  # noqa: E402
+from wholes import pointed, told  # noqa: E402
 
 import conformance.checks  # noqa: E402, F401
 from conformance.adapters.helpers.examining import examine  # noqa: E402
 from conformance.check import CHECKS  # noqa: E402
+from conformance.mutants.source import IMPUTER  # noqa: E402
 from conformance.runner import run_check  # noqa: E402
 
 FILLED = """
@@ -128,3 +129,24 @@ class LearnsByEpochs(LearnsInWarmUpOnly):
 def test_a_schedule_that_is_planned_for_all_steps_moves_with_each(cls, verdict):
     claim = "functions-that-train-move-their-rate-with-the-steps"
     assert run_check(CHECKS[claim], pointed(cls), "quick").verdict.name == verdict
+
+
+# --- missing steps that are filled in
+
+GUESS, KEPT = "guess = self.rebuild(states) * std + mean", "torch.where(missing[..., None], guess, x)"
+MEAN = "        mean = (x * seen).sum(1, keepdim=True) / count\n"
+
+
+@pytest.mark.parametrize(
+    ("changes", "verdict"),
+    [
+        ({}, "PASS"),
+        ({"def impute(self, x, valid, missing)": "def fill_gaps(self, x, missing, valid)"}, "PASS"),
+        ({GUESS: "guess = self.rebuild(states)"}, "FAIL"),
+        ({GUESS: "guess = self.rebuild(states)", KEPT: "guess"}, "NOT_PROVIDED"),  # all of it in the model's units
+        ({GUESS: "guess = self.rebuild(states)", MEAN: f"{MEAN}        mean = 0.0 * mean\n"}, "NOT_PROVIDED"),
+        ({"impute(self, x, valid, missing)": "impute(self, x, valid, where)"}, "NOT_PROVIDED"),
+    ],
+)
+def test_what_is_filled_in_has_the_units_of_the_series(made, changes, verdict):
+    assert told(made, IMPUTER, "imputed-values-follow-the-series", changes) == verdict
