@@ -207,3 +207,20 @@ def quantiles_are_taught_their_levels(impl: Any, draw: Draw) -> Evidence:
     if not parts:
         raise NotProvided("its loss weighs the errors of its quantiles in another way")
     return all_of(*parts)
+
+
+@check("imputed-values-follow-the-series", roles=("module",))
+def imputed_values_follow(impl: Any, draw: Draw) -> Evidence:
+    """What is filled in for a x + b is a times what is filled in for x, plus b; it is not the same in other units."""
+    parts = []
+    for filled in impl.build("module", {}).filled():
+        expected, got = "1000 times as large, and moved by 500", "the same numbers"
+        parts.append(
+            true(f"what {filled.name} fills in for 1000 x + 500", filled.follows, expected, got).saying(
+                diagnosis=f"{filled.name} leaves known values as they are, and fills in numbers in the model's own "
+                "units: they are the same for a series of another level and scale.",
+                place=filled.place,
+                mend="put level and scale back: guess * std + mean",
+            )
+        )
+    return all_of(*parts)

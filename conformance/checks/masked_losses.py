@@ -17,12 +17,16 @@ def teaches_masked_places(impl: Any, draw: Draw) -> Evidence:
         parts.append(
             true(
                 f"{taught.name} teaches masked places",
-                not taught.all,
-                expected="a part of the places",
-                got=f"{taught.share:.0%} of them",
+                not (taught.all or taught.seen),
+                expected="a part of the places" if taught.all else "those that are hidden",
+                got=f"{taught.share:.0%} of them" if taught.all else "those that are seen",
             ).saying(
-                diagnosis=f'{taught.name} says "{taught.said}", and its loss counts every place: those that the model '
-                "has seen, too.",
+                diagnosis=f'{taught.name} says "{taught.said}", and its loss counts '
+                + (
+                    "every place: those that the model has seen, too."
+                    if taught.all
+                    else "those that the model has seen."
+                ),
                 place=taught.place,
                 mend="(error * mask).sum() / mask.sum()",
             )

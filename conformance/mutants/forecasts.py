@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from conformance.mutants.source import FORECASTER, QUANTILES, changed
+from conformance.mutants.source import FORECASTER, IMPUTER, QUANTILES, changed
 
 PLACES = "forecast-channels-keep-their-places"
 APART = "forecast-channels-are-apart-where-said"
@@ -97,4 +97,12 @@ changed(
     "torch.randn(1, 1, width)",
     breaks=("positions-differ-from-place-to-place",),
     defect="The table of positions has one row, which all patches get.",
+)
+changed(
+    "GuessesInTheModelsUnits",
+    IMPUTER,
+    "guess = self.rebuild(states) * std + mean",
+    "guess = self.rebuild(states)",
+    breaks=("imputed-values-follow-the-series",),
+    defect="What is filled in keeps the units of the normalised series.",
 )

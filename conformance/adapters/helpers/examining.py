@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from conformance.adapters.helpers import (  # noqa: F401  (they register their kinds)
+    augmenting,
     boxes,
     collating,
     decoding,

@@ -1,7 +1,7 @@
 """Losses of hidden places: where a file says that only masked patches, frames or words are taught, which are?
 
-No mask has to be known. What the loss asks of the last module's answer is read from the gradient: a place that is not
-taught has none.
+What the loss asks of the last module's answer is read from the gradient: a place that is not taught has none. A mask
+that the loss draws by itself need not be known; where its caller says which places are hidden, it is known.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from torch import Tensor, nn
 
 from conformance.adapters.inference.calls import tensors_in
 from conformance.adapters.whole.calling import default_dtype, loss_in
-from conformance.adapters.whole.names import meaning_of
+from conformance.adapters.whole.names import KEEPS_BY_NAME, meaning_of
 from conformance.adapters.whole.pads import PadProbes
 from conformance.adapters.whole.used_functions import text_of
 from conformance.protocol import NotProvided
@@ -30,24 +30,28 @@ from conformance.seeds import seed_torch
 _LOSS = re.compile(r"forward|_?\w*loss|(pre)?train(ing)?_step|pretrain|objective")
 _SAYS = re.compile(
     r"\b(on|over|of|under|at|only|for|by|in|to)\W+(the\W+|all\W+|only\W+){0,2}"
-    r"(masked|hidden|removed|corrupted|dropped)(\W+(out|input|image|random))?\W+"
+    r"(masked|hidden|removed|corrupted|dropped)(\W+(out|input|image|random|and\W+(valid|real|observed)))?\W+"
     r"(patch|frame|span|position|token|place|step|point|word|region|value|entr|pixel|part|one|item)\w*"
     r"|\b(masked|hidden|removed)\W+(patches|frames|positions|tokens|places|steps|ones|words)\W+only\b",
     re.I,
 )
-_SEEDS, _LENGTH = (1, 2, 3), 48
+_HIDDEN = re.compile(r"(is_?)?(masked|hidden|hide|removed|corrupted|dropped)(_(steps|frames|patches|places|tokens))?")
+"""Names of what says which places are hidden: True for those."""
+_SEEDS, _LENGTH, _EVERY = (1, 2, 3), 48, 3
 
 
 @dataclass(frozen=True)
 class Taught:
     """What a loss of hidden places asks for. share: the largest part of the places that one of the runs taught. all:
-    whether every run taught all of them, but for at most one in a row."""
+    whether every run taught all of them, but for at most one in a row. seen: whether every run taught none of the
+    places that it was told are hidden, and others."""
 
     name: str
     place: str
     said: str
     share: float
     all: bool
+    seen: bool
 
 
 class MaskedLossProbes(PadProbes):
@@ -63,19 +67,21 @@ class MaskedLossProbes(PadProbes):
         return found
 
     def _of(self, name: str, function: FunctionType, said: str) -> Taught | None:
-        shares, whole = [], []
+        shares, whole, seen = [], [], []
         for training in (False, True):
             for seed in _SEEDS:
                 with suppress(Exception):  # it asks for what nothing here shows
-                    taught = self._rows(function, training, seed)
+                    taught, hidden = self._rows(function, training, seed)
+                    seen.append(hidden is not None and hidden.shape == taught.shape and not bool(taught[hidden].any()))
                     shares.append(float(taught.double().mean()))
                     whole.append(int((~taught).sum(-1).max()) <= 1)
         if not shares:
             return None
-        return Taught(name, _last_loss_line(function), said, max(shares), all(whole))
+        return Taught(name, _last_loss_line(function), said, max(shares), all(whole), all(seen))
 
-    def _rows(self, function: Callable[..., Any], training: bool, seed: int) -> Tensor:
-        """(B, T): which places of the last module's answer the loss asks about."""
+    def _rows(self, function: Callable[..., Any], training: bool, seed: int) -> tuple[Tensor, Tensor | None]:
+        """(B, T): which places of the last module's answer the loss asks about, and which it was told are hidden; None
+        where it draws them."""
         twin = self.twin()
         answers: list[Tensor] = []
 
@@ -95,7 +101,8 @@ class MaskedLossProbes(PadProbes):
         last = next((one for one in reversed(gradients) if one is not None and bool(one.any())), None)
         if last is None or last.shape[1] < 4:
             raise NotProvided("nothing was taught")
-        return last.abs().sum(-1) > 0
+        hidden = next((value for name, value in given.items() if _HIDDEN.fullmatch(name.lower())), None)
+        return last.abs().sum(-1) > 0, hidden
 
 
 def _candidates(cls: type) -> Iterator[tuple[str, FunctionType, str]]:
@@ -122,7 +129,8 @@ def _words_of(function: FunctionType) -> str:
 
 
 def _arguments(subject: PadProbes, function: Callable[..., Any]) -> dict[str, Any]:
-    """Those of forward by the same names, and lengths that leave nothing out. Raises NotProvided."""
+    """Those of forward by the same names, lengths and marks of real places that leave nothing out, and which places are
+    hidden: every third. Raises NotProvided."""
     data = subject.example(4, _LENGTH if subject.free_length else None)
     known = subject.calling.arguments(subject.tensors(data))
     main = known[subject.calling.main.parameter]
@@ -130,7 +138,12 @@ def _arguments(subject: PadProbes, function: Callable[..., Any]) -> dict[str, An
     for parameter in list(inspect.signature(function).parameters.values())[1:]:
         if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
             continue
-        if meaning_of(parameter.name) == "lengths" and parameter.default is parameter.empty:
+        steps = main.shape[:2]
+        if _HIDDEN.fullmatch(parameter.name.lower()) and parameter.default is parameter.empty:
+            given[parameter.name] = (torch.arange(steps[1]) % _EVERY == 1).repeat(steps[0], 1)
+        elif KEEPS_BY_NAME.search(parameter.name.lower()) and parameter.default is parameter.empty:
+            given[parameter.name] = torch.ones(steps, dtype=torch.bool)
+        elif meaning_of(parameter.name) == "lengths" and parameter.default is parameter.empty:
             given[parameter.name] = torch.full((len(main),), main.shape[1])
         elif parameter.name in known and (parameter.default is parameter.empty or "mask" not in parameter.name):
             given[parameter.name] = known[parameter.name]

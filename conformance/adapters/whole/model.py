@@ -36,6 +36,7 @@ from conformance.adapters.whole.followers import FollowerProbes
 from conformance.adapters.whole.forecasting import ForecastProbes
 from conformance.adapters.whole.frames import FrameProbes
 from conformance.adapters.whole.hidden_patches import HiddenPatchProbes
+from conformance.adapters.whole.imputing import ImputeProbes
 from conformance.adapters.whole.inside import InsideProbes
 from conformance.adapters.whole.kinds import KINDS, kind_of
 from conformance.adapters.whole.label_probes import LabelProbes
@@ -80,6 +81,7 @@ class WholeModel(
     GroupProbes,
     RecommendProbes,
     ForecastProbes,
+    ImputeProbes,
     DecideProbes,
     FrameProbes,
     ResizeProbes,

@@ -457,3 +457,12 @@ class EarlyStopping:
         else:
             self.bad += 1
         return self.bad >= self.patience
+
+
+def spec_augment(frames, lengths, width=4):
+    """A copy of the frames (B, T, mels), of each of which a random stretch of time is zero."""
+    out = frames.clone()
+    for row, n in enumerate(lengths.tolist()):
+        start = int(torch.randint(0, n - width + 1, ()))
+        out[row, start : start + width] = 0.0
+    return out

@@ -35,6 +35,19 @@ class Frames(nn.Module):
 ALL, SOME = "error.mean()", "(error * mask).sum() / mask.sum()"
 
 
+TOLD = "hidden & valid"
+
+
+@pytest.mark.parametrize(
+    ("counted", "verdict"), [(TOLD, "PASS"), ("~hidden & valid", "FAIL"), ("valid", "FAIL"), ("hidden", "PASS")]
+)
+def test_a_loss_that_is_told_what_is_hidden_teaches_that(made, counted, verdict):
+    text = MODEL.replace("pretrain_loss(self, x)", "pretrain_loss(self, x, valid, hidden)")
+    text = text.replace("torch.rand(x.shape[:2]) < 0.3", counted).replace("mask[..., None]", "hidden[..., None]")
+    text = text.replace("{says}", "Squared error at hidden and valid steps.").replace("{loss}", SOME)
+    assert run_check(CHECKS[CLAIM], Whole(whole_model(made("Frames", text))), "quick").verdict.name == verdict
+
+
 @pytest.mark.parametrize(
     ("says", "loss", "verdict"),
     [

@@ -1,6 +1,6 @@
 """What stands beside a model of series: a function that fills batches up, and one that trains.
 
-Beside each right function stands one with a mistake.
+Beside each right function stands one with a mistake. What a method fills in has the units of the series.
 """
 
 from __future__ import annotations
@@ -9,11 +9,12 @@ import pytest
 
 torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
-from wholes import pointed  # noqa: E402
+from wholes import pointed, told  # noqa: E402
 
 import conformance.checks  # noqa: E402, F401
 from conformance.adapters.helpers.examining import examine  # noqa: E402
 from conformance.check import CHECKS  # noqa: E402
+from conformance.mutants.source import IMPUTER  # noqa: E402
 from conformance.runner import run_check  # noqa: E402
 
 FILLED = """
@@ -40,6 +41,34 @@ def test_a_mask_of_series_that_marks_all_is_found(functions):
     (wrong,) = examine(functions(FILLED.replace(MARKS, "valid[i] = True"))).wrong
     assert (wrong.claim, "valid does not end" in wrong.trouble.sentence) == (KEEPS, True)
     assert wrong.edit is None or not wrong.edit.text
+
+
+# --- data that are changed at random
+
+HIDES = """
+    def augment(x, width=3):
+        '''SAYS'''
+        out = xCOPIED
+        start = int(torch.randint(0, x.shape[1] - width, ()))
+        out[:, start : start + width] = 0.0
+        return out
+"""
+COPIES = "augmented-data-are-copies-where-said"
+
+
+@pytest.mark.parametrize(
+    ("says", "copied", "found"),
+    [
+        ("A copy of the frames with a stretch of zeros.", ".clone()", [False]),
+        ("A copy of the frames with a stretch of zeros.", "", [True]),
+        ("Zeroes a stretch in place. Makes no copy.", "", []),
+        ("Zeroes a stretch, without a copy.", "", []),
+        ("Zeroes a stretch.", "", []),
+    ],
+)
+def test_what_says_that_it_gives_a_copy_leaves_its_data(functions, says, copied, found):
+    examined = examine(functions(HIDES.replace("SAYS", says).replace("COPIED", copied)))
+    assert [bool(examined.wrong) for claim in examined.tested if claim == COPIES] == found
 
 
 # --- a schedule that is planned for all steps
@@ -100,3 +129,24 @@ class LearnsByEpochs(LearnsInWarmUpOnly):
 def test_a_schedule_that_is_planned_for_all_steps_moves_with_each(cls, verdict):
     claim = "functions-that-train-move-their-rate-with-the-steps"
     assert run_check(CHECKS[claim], pointed(cls), "quick").verdict.name == verdict
+
+
+# --- missing steps that are filled in
+
+GUESS, KEPT = "guess = self.rebuild(states) * std + mean", "torch.where(missing[..., None], guess, x)"
+MEAN = "        mean = (x * seen).sum(1, keepdim=True) / count\n"
+
+
+@pytest.mark.parametrize(
+    ("changes", "verdict"),
+    [
+        ({}, "PASS"),
+        ({"def impute(self, x, valid, missing)": "def fill_gaps(self, x, missing, valid)"}, "PASS"),
+        ({GUESS: "guess = self.rebuild(states)"}, "FAIL"),
+        ({GUESS: "guess = self.rebuild(states)", KEPT: "guess"}, "NOT_PROVIDED"),  # all of it in the model's units
+        ({GUESS: "guess = self.rebuild(states)", MEAN: f"{MEAN}        mean = 0.0 * mean\n"}, "NOT_PROVIDED"),
+        ({"impute(self, x, valid, missing)": "impute(self, x, valid, where)"}, "NOT_PROVIDED"),
+    ],
+)
+def test_what_is_filled_in_has_the_units_of_the_series(made, changes, verdict):
+    assert told(made, IMPUTER, "imputed-values-follow-the-series", changes) == verdict
