@@ -8,7 +8,7 @@ pytest.importorskip("torch")
 
 import conformance.checks  # noqa: F401
 from conformance.adapters import resolve
-from conformance.adapters.helpers import neighbours
+from conformance.adapters.helpers import evaluating, neighbours
 from conformance.adapters.helpers.examining import examine
 from conformance.adapters.helpers.training import RULES
 from conformance.check import CHECKS
@@ -17,7 +17,7 @@ from conformance.mutants import MUTANTS
 from conformance.mutants.source import HELPERS, SourceMutant
 from conformance.mutated import implementation_of, specimen_as_it_is
 
-NEED_A_MODEL = {*RULES, neighbours.CLAIM}  # tests/conformance/watch/test_functions_that_train.py has one
+NEED_A_MODEL = {*RULES, neighbours.CLAIM, evaluating.CLAIM}  # the specimen trained.py has one
 CLAIMS = sorted(claim for claim, check in CHECKS.items() if check.roles == ("helpers",) and claim not in NEED_A_MODEL)
 MINE = sorted(name for name, m in MUTANTS.items() if isinstance(m, SourceMutant) and m.specimen is HELPERS)
 
