@@ -62,7 +62,7 @@ def test_the_mean_of_an_evaluation(made, form):
         assert text.count(old) == 1
         text = text.replace(old, new)
     subject = whole_model(made("GPT", text))
-    functions = [one for one in functions_beside(type(subject.module)) if is_evaluator(one)]
+    functions = [one for one in functions_beside(type(subject.module), subject.module, {}) if is_evaluator(one)]
     found = list(evaluated(functions, subject))
     said = [one.trouble is None or ("note" if not one.trouble.certain else False) for one in found]
     assert said == ([] if expected is None else [expected])
