@@ -49,7 +49,9 @@ class ExcuseProbes(ShiftProbes, TableProbes, GradientProbes, LengthProbes, PartP
             if path == apart and isinstance(getattr(self.module, path, None), nn.ParameterDict):
                 keys = keys_read_beside_forward(whole, path, run_method(self.module))
                 of_methods = of_methods and (keys is None or own in keys)  # its other keys are forward's to read
-            by_others = of_methods or self.is_used_elsewhere(apart) or self.is_handed_on(apart)
+            silent = not any(one.startswith(f"{apart}.") for one in called)  # a list of layers never runs itself
+            handed_on = self.is_handed_on(apart if silent else path)
+            by_others = of_methods or self.is_used_elsewhere(apart) or handed_on
             elsewhere = apart not in called and by_others
             owner: type = type(self.module.get_submodule(path))
             elsewhere = elsewhere or any(self.is_of_a_choice(parent) and parent not in called for parent in parents)
