@@ -38,7 +38,10 @@ class Configured:
 def configured(function: Callable[..., Any], model: nn.Module, options: Mapping[str, Any]) -> Callable[..., Any]:
     """The function without its config, where it requires one of a class of its file: the model's own, that of the
     options which the model was made with, or one with its defaults. Any other function as it is."""
-    parameters = inspect.signature(function).parameters.values()
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except ValueError:  # torch's own, as a static method
+        return function
     many = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD, inspect.Parameter.POSITIONAL_ONLY)
     asked = [one for one in parameters if one.name in CONFIGS and one.default is one.empty]
     module = sys.modules.get(function.__module__)
