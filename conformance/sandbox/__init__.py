@@ -33,6 +33,13 @@ PROMISES = {
     "processes": "it has no more processes and threads than it may",
 }
 """What `enter` promises: the name of each promise, and what it says of the process."""
+_entered: list[int] = []
+"""The process that entered, in it and in what it forks."""
+
+
+def is_entered() -> bool:
+    """Whether this process is in the sandbox."""
+    return bool(_entered)
 
 
 class SandboxError(RuntimeError):
@@ -83,6 +90,7 @@ def held(
     folder = Path(scratch).resolve()
     if not folder.is_dir():
         raise SandboxError(f"the sandbox's scratch folder {folder} is none")
+    _entered.append(os.getpid())
     _close_all_but(keep)
     os.environ["TMPDIR"] = str(folder)
     tempfile.tempdir = None
