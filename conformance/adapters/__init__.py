@@ -188,10 +188,13 @@ def _definitions(spec: Specification) -> ModuleType | None:
     try:
         with programs.only_definitions(path, repository_root(path) or path.resolve().parent):
             module = load_file(path)
+        asked = re.match(r"[A-Za-z_]\w*", spec.name)
+        if asked and hasattr(module, asked[0]):
+            return module
     except (Exception, SystemExit):
-        return None
-    asked = re.match(r"[A-Za-z_]\w*", spec.name)
-    return module if asked and hasattr(module, asked[0]) else None
+        pass
+    programs.forget(path)  # the file is not tested so
+    return None
 
 
 def _on_processor(module: ModuleType, spec: Specification) -> ModuleType:

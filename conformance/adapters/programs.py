@@ -52,6 +52,11 @@ def only_definitions(file: Path, root: Path) -> Iterator[None]:
         del SourceFileLoader.exec_module
 
 
+def forget(file: str | Path) -> None:
+    """Nothing is told of what was left out of a file: it is imported in another way."""
+    LEFT_OUT.pop(str(Path(file).resolve()), None)
+
+
 def told(file: str | Path) -> list[str]:
     """What was left out when a file was imported, the first few sentences."""
     said = LEFT_OUT.get(str(Path(file).resolve()), [])

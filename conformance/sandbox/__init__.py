@@ -33,13 +33,12 @@ PROMISES = {
     "processes": "it has no more processes and threads than it may",
 }
 """What `enter` promises: the name of each promise, and what it says of the process."""
-_entered: list[int] = []
-"""The process that entered, in it and in what it forks."""
+_is_entered = False
 
 
 def is_entered() -> bool:
-    """Whether this process is in the sandbox."""
-    return bool(_entered)
+    """Whether this process has entered the sandbox, or was forked from one that had."""
+    return _is_entered
 
 
 class SandboxError(RuntimeError):
@@ -90,7 +89,8 @@ def held(
     folder = Path(scratch).resolve()
     if not folder.is_dir():
         raise SandboxError(f"the sandbox's scratch folder {folder} is none")
-    _entered.append(os.getpid())
+    global _is_entered
+    _is_entered = True
     _close_all_but(keep)
     os.environ["TMPDIR"] = str(folder)
     tempfile.tempdir = None

@@ -26,9 +26,7 @@ class Configured:
         self.configs = configs
 
     def __call__(self, *args: Any, **words: Any) -> Any:
-        given = self.__signature__.bind(*args, **words)
-        named = {name: value for name, value in given.arguments.items() if name not in ("args", "kwargs")}
-        return self.__wrapped__(**named, **self.configs)
+        return self.__wrapped__(**self.__signature__.bind(*args, **words).arguments, **self.configs)
 
     def of(self, function: Callable[..., Any]) -> Configured:
         """Another function with the same configs."""

@@ -12,15 +12,7 @@ import torch
 from torch import Tensor
 
 from conformance.adapters.functions.subjects import source_of
-from conformance.adapters.helpers.collating import (
-    BATCHES,
-    TEXTS,
-    WORDS,
-    holds_words,
-    made_of,
-    pad_of,
-    tables_of,
-)  # fmt: skip
+from conformance.adapters.helpers.collating import BATCHES, TEXTS, WORDS, holds_words, made_of, pad_of, tables_of
 from conformance.adapters.helpers.trial import Called, OtherKind, Trouble, helper, shown
 
 _LABELS = re.compile(r"((tgt|trg|target|dec|decoder|y|lm)_?)?(out|outputs?|labels?|ys?|targets?|gold)(_ids)?")

@@ -188,7 +188,7 @@ def _end(schedule: Rates, warm: int, total: int, asked: float) -> Iterator[Troub
     """Where it falls along a cosine or a line, it is half-way in the middle, and at its floor in the end."""
     cosine = re.search(r"\bcos\(|\.cos\(", schedule.source)
     rates, name = schedule.rates, schedule.name
-    floor = min(rates[total], rates[-1]) if schedule.floor is None else schedule.floor
+    floor = min(rates[warm:]) if schedule.floor is None else schedule.floor
     if cosine and abs(rates[total] - floor) > 0.02 * asked:
         yield Trouble(f"{name} is {rates[total]:.4g} at its last step.", f"{floor:.4g}", f"{rates[total]:.4g}")
     elif any(b > a + 1e-9 for a, b in pairwise(rates[total:])):

@@ -101,9 +101,6 @@ class Constructions(Returns):
     shown = ""
     given: Mapping[str, Any] = {}
 
-    def maker(self, inside: Scope, arguments: ast.arguments, returned: list[ast.expr]) -> Callable[..., Any]:
-        raise NotImplementedError
-
     def construct(self, made_by: Callable[..., Any], call: ast.Call | None = None, scope: Scope | None = None) -> Any:
         """Call a class or function with what a call in the user's files shows, or without arguments.
 
@@ -223,8 +220,6 @@ class Constructions(Returns):
     def _settled(self, name: str, value: Any) -> Any:
         if isinstance(value, _Later):
             value = self.value(value.node, value.scope)
-        if isinstance(value, Written) and value.scope.function is not None:
-            value = self.maker(value.scope, value.scope.function.args, list(value.scope.returned()))
         if isinstance(value, Written | Source):
             raise Unknown(name)
         return plain(self.resized(name, value) if name else value)
@@ -232,6 +227,14 @@ class Constructions(Returns):
 
 class Evaluator(Constructions):
     """The whole evaluator: also what a call gives, by its syntax."""
+
+    def _settled(self, name: str, value: Any) -> Any:
+        """The value; a function of the files that makes a part is one that syntax tells."""
+        if isinstance(value, _Later):
+            value = self.value(value.node, value.scope)
+        if isinstance(value, Written) and value.scope.function is not None:
+            value = self.maker(value.scope, value.scope.function.args, list(value.scope.returned()))
+        return super()._settled(name, value)
 
     def _Lambda(self, node: ast.Lambda, scope: Scope) -> Any:
         return self.maker(scope.source.scope_of(node), node.args, [node.body])

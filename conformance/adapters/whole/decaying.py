@@ -16,7 +16,7 @@ _VECTORS_DECAY = r"\bdecay\w*\s*=.*dim.*(<\s*2|<=\s*1|==\s*1)\b"
 """A line that lets parameters of fewer than two axes decay."""
 _SAYS_DECAY = re.compile(r"[\"']weight_decay[\"']|\bdict\([^)]*weight_decay")
 """Code that gives a group a decay of its own: groups of others may be parts of the model."""
-_ADDED = re.compile(r"(?i)pos|token|cls|class|embed|quer(y|ies)$|scale|gamma|prompt")
+_ADDED = re.compile(r"(?i)pos|token|cls|class_?(tok|emb)|embed|quer(y|ies)$|scale|gamma|prompt")
 """What a module calls a parameter of its own that it adds, or multiplies place by place."""
 
 

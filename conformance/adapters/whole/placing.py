@@ -20,7 +20,7 @@ _HOLDERS = ("state_dict", "model_state_dict", "model", "module")
 """Under which name a training script keeps the state dict, beside its optimizer's and others."""
 _PREFIXES = ("module.", "_orig_mod.", "model.")
 """What wrappers put before every name: data parallel, torch.compile, Lightning."""
-_TORCHS = vars(nn.Module()).keys()
+_OF_EVERY_MODULE = vars(nn.Module()).keys()
 """The attributes of every module."""
 
 
@@ -130,7 +130,7 @@ def _move(module: nn.Module, device: str, held: bool) -> None:
     module.to(device)
     for part in module.modules() if held else ():
         own = vars(part)
-        for name in own.keys() - _TORCHS:
+        for name in own.keys() - _OF_EVERY_MODULE:
             if any(True for _ in tensors_in(own[name])):
                 own[name] = moved_to(own[name], device)
 

@@ -165,6 +165,24 @@ def test_a_loss_of_probabilities_gets_probabilities(functions):
     assert torch.allclose(compute(False, logits=logits, targets=labels)["out"], wanted, atol=1e-5)
 
 
+def test_a_cosine_that_goes_on_after_its_last_step_is_a_note(functions):
+    text = """
+        def cosine_warmup(step, warmup, total):
+            if step < warmup:
+                return step / max(1, warmup)
+            p = (step - warmup) / max(1, total - warmup)
+            return 0.5 * (1 + math.cos(math.pi * p))
+    """
+    (goes_on,) = examine(functions(text)).wrong
+    assert (goes_on.trouble.sentence, goes_on.trouble.certain) == (
+        "cosine_warmup rises again after its last step.",
+        False,
+    )
+    (short,) = examine(functions(text.replace("math.pi * p", "0.7 * math.pi * p"))).wrong
+    assert short.trouble.certain
+    assert "at its last step" in short.trouble.sentence
+
+
 MASKING_TOLD_OF_PADDING = """
 def mask_tokens(input_ids, attention_mask, mask_token_id, vocab_size, special_ids=(), mlm_probability=0.15):
     \"\"\"80% become [MASK], 10% a random token, 10% stay.\"\"\"

@@ -75,6 +75,10 @@ print(json.dumps({
 
 
 @pytest.mark.slow
+@pytest.mark.skipif(
+    not hasattr(torch.utils.backend_registration, "_setup_privateuseone_for_python_backend"),
+    reason="in this torch no device can be written in Python",
+)
 def test_answers_are_computed_there_and_what_stays_behind_is_named(tmp_path):
     (tmp_path / "program.py").write_text(PROGRAM, encoding="utf-8")
     folders = [str(Path(__file__).parent), str(Path(__file__).parents[3])]

@@ -96,3 +96,11 @@ def test_settings_that_another_class_reads_are_no_option_of_this_one(made):
         made("Plain", SHARED + DEEP).fresh(n_layers=3)
     assert len(made("Deep", SHARED + DEEP).fresh(n_layers=3).layers) == 3
     made("Plain", SHARED).fresh(n_layers=3)  # nobody reads it: that is for a claim to say
+
+
+def test_in_the_sandbox_a_file_runs_whole_or_is_refused(made, monkeypatch):
+    text = NET + "\nopen('no/such/file')\n"
+    assert made("Net", text).fresh().head.out_features == 11
+    monkeypatch.setattr("conformance.sandbox.is_entered", lambda: True)
+    with pytest.raises(SpecificationError, match="importing it opens the file no/such/file"):
+        made("Net", text, file="again.py")

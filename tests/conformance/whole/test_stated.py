@@ -189,6 +189,19 @@ def test_a_pickle_that_runs_code_is_not_run(tmp_path):
     assert not (tmp_path / "written").exists()
 
 
+# --- device (without a GPU: test_placing.py) -------------------------------------------------------
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA GPU")
+def test_a_model_on_the_gpu_answers_as_on_the_cpu(trained):
+    here, there = (pointed(trained, Stated(device=device)).whole for device in ("cpu", "cuda"))
+    inputs, devices = here.example(), []
+    there.module.register_forward_hook(lambda module, *_: devices.append(next(module.parameters()).device.type))
+    assert abs(here(**inputs)["out"] - there(**inputs)["out"]).max() < 1e-9
+    assert devices == ["cuda"]
+
+
 # --- a reference ----------------------------------------------------------------------------------
 
 
