@@ -157,7 +157,7 @@ class Declared:
         scope = getattr(inspect.unwrap(self.function), "__globals__", {})
         for holder in [module, *_kept_by(module), scope]:
             items = holder if isinstance(holder, dict) else getattr(holder, "__dict__", {})
-            if isinstance(holder, Tuple):
+            if isinstance(holder, KeptTuple):
                 items = fields_of(holder.kept)
             for name in sorted(named & items.keys()):
                 if type(items[name]) is int and re.fullmatch(MEANINGS["end"], name.lower()):
@@ -178,7 +178,7 @@ class Declared:
 
 
 @dataclass(frozen=True)
-class Tuple:
+class KeptTuple:
     """A tuple with names that its owner keeps under a name: what sets one of its fields puts another tuple there."""
 
     owner: Any
@@ -186,11 +186,11 @@ class Tuple:
 
     @property
     def kept(self) -> Any:
-        return getattr(self.owner.kept if isinstance(self.owner, Tuple) else self.owner, self.name)
+        return getattr(self.owner.kept if isinstance(self.owner, KeptTuple) else self.owner, self.name)
 
     def put(self, name: str, value: Any) -> None:
         changed = self.kept._replace(**{name: value})
-        if isinstance(self.owner, Tuple):
+        if isinstance(self.owner, KeptTuple):
             self.owner.put(self.name, changed)
         else:
             object.__setattr__(self.owner, self.name, changed)
@@ -199,11 +199,13 @@ class Tuple:
 def _kept_by(module: nn.Module) -> Iterator[Any]:
     """The configs that a model keeps, and those that stand in them."""
     for config in configs_of(module):
-        outer = next(Tuple(module, n) for n, v in vars(module).items() if v is config) if is_tuple(config) else config
+        outer = (
+            next(KeptTuple(module, n) for n, v in vars(module).items() if v is config) if is_tuple(config) else config
+        )
         yield outer
         for name, part in fields_of(config).items():
             if is_tuple(part) and not isinstance(config, Mapping):
-                yield Tuple(outer, name)
+                yield KeptTuple(outer, name)
             elif is_config(part) and not isinstance(part, type) and not is_tuple(part):
                 yield part
 
