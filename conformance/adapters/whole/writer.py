@@ -21,7 +21,7 @@ from torch import Tensor
 from conformance.adapters.whole.calling import default_dtype
 from conformance.adapters.whole.choices import Choices, Step
 from conformance.adapters.whole.conditions import calls_of, conditions_of
-from conformance.adapters.whole.declared import Declared, TextModel, KeptTuple
+from conformance.adapters.whole.declared import Declared, KeptTuple, TextModel
 from conformance.adapters.whole.hypotheses import Hypothesis, hypotheses, tokens_of
 from conformance.protocol import Array, NotProvided
 from conformance.seeds import seed_torch
