@@ -30,7 +30,8 @@ def trains_when_imported(path: Path) -> bool:
         tree = ast.parse(path.read_bytes())
     except (OSError, SyntaxError, ValueError):
         return False
-    return any(_trains(statement, _training_functions(tree)) for statement in tree.body)
+    training = _training_functions(tree)
+    return any(_trains(statement, training) for statement in tree.body)
 
 
 @contextmanager
@@ -128,8 +129,9 @@ def _training_functions(tree: ast.Module) -> set[str]:
     """The functions of a file that make a backward pass, and those that call them."""
     functions = {node.name: node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)}
     training = {name for name, node in functions.items() if _has_backward(node)}
-    for _ in functions:
-        more = {name for name, node in functions.items() if _calls(node) & training}
+    called = {name: _calls(node) for name, node in functions.items()} if training else {}
+    for _ in called:
+        more = {name for name, names in called.items() if names & training}
         if more <= training:
             break
         training |= more

@@ -47,10 +47,12 @@ _ACTS = ("open(", "subprocess", "urlopen", "requests.", "torch.load", "input(", 
 
 def is_stopper(one: Any) -> bool:
     """Whether a class has a patience and a method that is told a score; or a function has one, and is named so."""
-    source = source_of(one)
     with contextlib.suppress(ValueError, TypeError):
         names = [name.lower() for name in inspect.signature(one).parameters]
-        if not any(map(_PATIENCE.fullmatch, names)) or any(word in source for word in _ACTS):
+        if not any(map(_PATIENCE.fullmatch, names)):
+            return False
+        source = source_of(one)  # it takes time to read, and few have a patience
+        if any(word in source for word in _ACTS):
             return False
         if isinstance(one, type):
             return one.__bases__ == (object,) and any(_methods(one))
