@@ -54,6 +54,7 @@ class Browser:
 
     def go(self, address):
         self._call("POST", "/url", {"url": address})
+        self._painted()
 
     def run(self, script, *arguments):
         return self._call("POST", "/execute/sync", {"script": script, "args": list(arguments)})
@@ -61,11 +62,17 @@ class Browser:
     def press(self, *keys):
         actions = [{"type": kind, "value": key} for key in keys for kind in ("keyDown", "keyUp")]
         self._call("POST", "/actions", {"actions": [{"type": "key", "id": "keys", "actions": actions}]})
+        self._painted()
 
     def click(self, x, y, times=1):
         mouse = [{"type": "pointerMove", "x": int(x), "y": int(y)}]
         mouse += [{"type": kind, "button": 0} for _ in range(times) for kind in ("pointerDown", "pointerUp")]
         self._call("POST", "/actions", {"actions": [{"type": "pointer", "id": "mouse", "actions": mouse}]})
+        self._painted()
+
+    def _painted(self):
+        """Returns when a frame was drawn: before its first one a page drops keys, and it draws what they ask in one."""
+        self.run("return new Promise(done => requestAnimationFrame(() => setTimeout(done)))")
 
     def resize(self, width, height):
         """The page gets this many pixels, also fewer than a window can have."""

@@ -118,12 +118,11 @@ def test_a_step_opens_its_module_and_ties_its_op_to_the_rule(page):
         ways = {"backward" in end for end in ends}
         assert count(page, "#near .tie") > 0 or ways == {False}
         tied |= ways if count(page, "#near .tie") else set()
-        seen = page.run(
+        assert page.wait(
             "const r = document.getElementById('graph').getBoundingClientRect();"
             "return [...document.querySelectorAll('.box.now')].every(e => { const b = e.getBoundingClientRect();"
             "return b.left >= r.left && b.right <= r.right && b.top >= r.top && b.bottom <= r.bottom; })"
         )
-        assert seen
     assert tied == {False, True}
     page.run("document.getElementById('follow').click()")
     assert titles(page) == closed

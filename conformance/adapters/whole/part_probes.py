@@ -46,7 +46,7 @@ class PartProbes(RunningModel):
             return False
         around, called = surroundings(module), re.compile(rf"{_MODEL}\.{name}\(")
         here = re.search(rf"(?<!self)\.{name}\(", around.own.text)
-        return bool(here) or any(called.search(source.text) for source in around.sources)
+        return bool(here) or any(name in source.text and called.search(source.text) for source in around.sources)
 
     def is_handed_on(self, path: str) -> bool:
         """Whether a file of the repository hands a part to something else: `loss_of(model.generator, ...)`. What lies
@@ -55,7 +55,7 @@ class PartProbes(RunningModel):
         if not path or "." in path or module is None:
             return False
         handed = re.compile(rf"[(,=]\s*[\w.]*{_MODEL}\.{path}\s*[,)]")
-        return any(handed.search(source.text) for source in surroundings(module).sources)
+        return any(path in source.text and handed.search(source.text) for source in surroundings(module).sources)
 
     def is_of_a_choice(self, path: str) -> bool:
         """Whether the part at a path is one of several in an nn.ModuleDict of which an argument chooses."""
