@@ -211,6 +211,7 @@ def test_what_an_implementation_says_is_harmless(tmp_path):
         assert shown in read_reports(report)[0]["claims"][0]["message"]
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="no device that is always full")
 def test_a_report_that_cannot_be_written_is_one_sentence(tmp_path):
     (tmp_path / "report.json").symlink_to("/dev/full")

@@ -161,6 +161,7 @@ def outcome(folder: Path, source: str) -> str:
     return said
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has no such signals")
 @pytest.mark.parametrize("source", cases(HANGS))
 def test_what_hangs_is_ended_in_its_time(tmp_path, source):

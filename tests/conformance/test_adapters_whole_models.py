@@ -116,6 +116,27 @@ def test_dropout_that_the_model_does_not_hand_on_is_set_on_its_part() -> None:
         assert subject.module.dropout.p == rate
 
 
+class Tagger(nn.Module):
+    """An encoder of torch, whose attention keeps the rate of its dropout as a plain number, and no option for it."""
+
+    def __init__(self, vocab_size: int = 50, hidden: int = 12, heads: int = 3) -> None:
+        super().__init__()
+        self.words = nn.Embedding(vocab_size, hidden)
+        self.encoder = nn.TransformerEncoder(nn.TransformerEncoderLayer(hidden, heads, 24, batch_first=True), 2)
+
+    def forward(self, ids: torch.Tensor, padding: torch.Tensor | None = None) -> torch.Tensor:
+        return self.encoder(self.words(ids), src_key_padding_mask=padding)
+
+
+def test_a_rate_of_dropout_that_is_a_plain_number_is_switched_off() -> None:
+    implementation = TorchModuleImplementation(Tagger)
+    assert Tagger().encoder.layers[0].self_attn.dropout == 0.1
+    assert implementation.build("multi_head_attention", {"d_model": 12, "n_heads": 3}).module.dropout == 0.0
+    found = run_check(CHECKS["multi-head-obeys-both-masks"], implementation, "default")
+    assert found.verdict is Verdict.PASS
+
+
+@pytest.mark.slow
 def test_an_encoder_decoder_keeps_its_claims() -> None:
     found = verdicts(models.Translator, "encoder_decoder")
     assert {claim for claim, verdict in found.items() if verdict is not Verdict.PASS} == set()

@@ -51,6 +51,7 @@ def test_a_written_adapter_of_a_whole_model(tmp_path, monkeypatch):
     same_verdicts(TRANSLATOR, tmp_path, monkeypatch, claims)
 
 
+@pytest.mark.slow
 def test_a_written_adapter_of_a_function(tmp_path, monkeypatch):
     claims = ("multi-head-formula", "sinusoid-formula", "heads-must-divide-the-width")
     same_verdicts(f"{inspect.getfile(Translator)}:make_embedded", tmp_path, monkeypatch, claims)
@@ -81,6 +82,7 @@ def test_the_option_writes_the_file(pytester):
     assert "fused head by head" in text
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("impl", "path", "sentence"),
     [

@@ -83,6 +83,7 @@ def test_packages_that_import_their_modules_are_known() -> None:
     assert "mutants.attention" in arrows()["mutants"]
 
 
+@pytest.mark.slow
 def test_there_is_no_circle() -> None:
     circles = in_circles(arrows())
     assert not circles, f"these import each other: {', '.join(sorted(circles))}"

@@ -102,6 +102,7 @@ def test_a_broken_claim_fails_with_all_that_is_needed_to_mend_it(claims):
     assert "FAILED" not in output(result)
 
 
+@pytest.mark.slow
 def test_the_replay_line_replays_the_same_example(claims, pytester):
     first = output(claims("Unscaled", "--claims", SCALED, "--claims-explore", "7"))
     (line,) = re.findall(r"replay +pytest (.*)", first)
@@ -309,6 +310,7 @@ def test_the_html_report_is_one_escaped_page(claims, pytester):
     assert "http" not in page
 
 
+@pytest.mark.slow
 def test_sarif_and_github_name_the_users_line(claims, pytester, monkeypatch):
     monkeypatch.setenv("GITHUB_ACTIONS", "true")
     result = claims("Unscaled", "--claims", SCALED, "--claims-report", "report.sarif")
@@ -320,6 +322,7 @@ def test_sarif_and_github_name_the_users_line(claims, pytester, monkeypatch):
     assert "::error" not in output(claims("Unscaled", "--claims", SCALED))
 
 
+@pytest.mark.slow
 def test_junit_holds_the_verdict(claims, pytester):
     claims("Unscaled", "--claims", SCALED, "--junitxml", "junit.xml")
     junit = (pytester.path / "junit.xml").read_text()
@@ -328,6 +331,7 @@ def test_junit_holds_the_verdict(claims, pytester):
     assert "expected" in junit
 
 
+@pytest.mark.slow
 def test_last_failed_runs_the_broken_claim_again(claims, pytester):
     conformance = ("--pyargs", "conformance")
     passing = next(claim.slug for claim in load().tested() if claim.topic == "positions")

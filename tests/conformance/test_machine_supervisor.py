@@ -54,6 +54,7 @@ def test_sys_exit_is_an_error():
     assert (result.verdict, result.message) == (Verdict.ERROR, "SystemExit: 3")
 
 
+@pytest.mark.slow
 def test_a_hang_is_an_error_that_says_where_and_the_rest_is_given_up(monkeypatch):
     monkeypatch.setattr(supervisor_module, "ASLEEP", 2)
     started = time.perf_counter()

@@ -62,6 +62,7 @@ def headings(browser):
     return [h.text for h in browser.find_elements("css selector", ".group h2") if h.is_displayed()]
 
 
+@pytest.mark.slow
 def test_root_causes_come_first_and_are_open(page):
     browser = page(broken())
     assert visible(browser) == [SCALED, BLOCKED, POSITIONS]

@@ -7,6 +7,7 @@ import re
 import sys
 
 import pytest
+from slow import slow_but
 
 import conformance
 from tools.tutorials import COLUMNS, DOCS, LINES, PAGES, Tutorial
@@ -15,9 +16,10 @@ pytest.importorskip("torch")
 pytest_plugins = ["pytester"]
 
 ALL = [DOCS / "tutorial.md", *PAGES]
+"""The first one belongs to the tests that run each time."""
 
 
-@pytest.fixture(params=ALL, ids=[page.stem for page in ALL])
+@pytest.fixture(params=slow_but(ALL, lambda page: page is ALL[0]), ids=[page.stem for page in ALL])
 def tutorial(request):
     return Tutorial(request.param.read_text(encoding="utf-8"))
 

@@ -124,6 +124,7 @@ def test_a_file_that_holds_nothing_is_refused_in_one_sentence(module):
 # --- a run ----------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_every_subject_has_items_verdicts_and_a_part_of_the_reports(pytester):
     pytester.makepyfile(model=FILE)
     options = ("--claims", f"{SCALED},{POSITIONS}", "--claims-report", "report.json", "-v")
@@ -261,6 +262,7 @@ def test_compare_pairs_the_subjects_by_name(reports, tmp_path, capsys):
     assert "no class, function or instance of the same name in common" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_what_is_stated_is_checked_first_and_reaches_the_model(pytester):
     pytest.importorskip("torch")
     options = ("-p", "no:cacheprovider", "--pyargs", "conformance", "--claims", SCALED)

@@ -92,6 +92,7 @@ def test_the_declaration_is_short():
     assert len(BLOCK.splitlines()) <= 15
 
 
+@pytest.mark.slow
 def test_it_is_a_whole_op(package):
     command, folder = [sys.executable, "-c", WHOLE], package["PYTHONPATH"]
     done = subprocess.run(command, env=package, cwd=folder, capture_output=True, text=True)

@@ -259,6 +259,7 @@ def large(chrome, tmp_path):
     assert chrome.errors() == []
 
 
+@pytest.mark.slow
 def test_two_thousand_nodes_stay_quick(large):
     spent = large.run(
         "const spent = []; for (let i = 0; i < 2; i++) { const t = performance.now();"
@@ -333,6 +334,7 @@ def sized(chrome):
     chrome.resize(1400, 900)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("example", ["encoder-layer", "encoder-decoder", "multi-head-attention"])
 def test_no_line_runs_through_a_box(chrome, tmp_path, example):
     from minigrad.cli import main
@@ -383,6 +385,7 @@ def test_names_of_frames_lie_above_the_lines(page):
     assert count(page, "#names .name") == count(page, ".frame") > 0
 
 
+@pytest.mark.slow
 def test_a_narrow_window_begins_where_the_forward_pass_does(page, sized, tmp_path):
     sized(400)
     page.open(tmp_path / "page.html")

@@ -101,6 +101,7 @@ def test_peaks_of_models_are_compared_with_torchs(monkeypatch):
     assert measured[:3] == [("train", who, "small") for who in ("ours", "ours", "theirs")]  # once to fill the cache
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="reads a process's peak from /proc")
 def test_a_peak_is_what_the_work_added():
     """In a process of its own, as the job does: this one may have memory left that it does not ask the system for."""

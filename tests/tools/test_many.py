@@ -63,6 +63,7 @@ def test_tables_are_the_same_whatever_the_order_and_the_time(tmp_path):
     assert one != stored(tmp_path / "four.sqlite", ["x"], 1.0)
 
 
+@pytest.mark.slow
 def test_giving_out_is_measured_with_answers_that_are_there_at_once(tmp_path):
     part = {"name": "", "kind": "", "refused": "", "results": [{**RESULT, "claim": "softmax-formula", "seconds": 0.0}]}
     from conformance.grading import work

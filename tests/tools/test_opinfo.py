@@ -25,6 +25,7 @@ def known() -> dict[str, Any]:
     return {title(entry): entry for entry in database() if namesake(entry) is not None}
 
 
+@pytest.mark.slow
 def test_so_many_entries_have_a_namesake() -> None:
     assert len(known()) >= 291
 

@@ -98,6 +98,7 @@ def test_attention_makes_long_copies_possible(tmp_path, capsys):
 # --- attention ------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_attention_of_every_layer_and_head(runs, capsys, tmp_path):
     code, printed, _ = said(capsys, "attention", runs / "text", "he 猫", "--numbers")
     assert code == 0

@@ -17,6 +17,7 @@ def bpe():
     return data.train_bpe([data.shakespeare()[:20_000]], 320)
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=50)
 @given(text=st.text())
 def test_every_text_survives(bpe, text):

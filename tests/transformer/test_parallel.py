@@ -38,6 +38,7 @@ def team(**options):
     return Team(SimpleNamespace(COMM_WORLD=Wire(**options), IN_PLACE=IN_PLACE, SUM=SUM))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", parallel_program.CASES)
 def test_what_leaves_is_final_and_is_the_gradient(case):
     ours = team()

@@ -157,6 +157,7 @@ def test_padding_changes_nothing_and_decoding_works(score):
         model.decode(tgt, *model.encode(src), tf.KVCache(1, 8))
 
 
+@pytest.mark.slow
 def test_a_classifier_and_a_tagger_learn():
     """Does the first token come again at the end? Is a token the largest of its sentence? Both need the whole of it."""
     mg.manual_seed(1)

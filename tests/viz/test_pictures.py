@@ -426,6 +426,7 @@ def test_a_layout_with_backward_on_the_left_is_mirrored(monkeypatch):
     np.testing.assert_allclose(*found, atol=0.11)
 
 
+@pytest.mark.slow
 @needs_graphviz
 def test_a_picture_is_the_same_every_time(graphs):
     program = (

@@ -139,9 +139,10 @@ class Resolution:
         }
         module: nn.Module = self.constructor.make(keep)
         if "dropout" not in self.constructor.known or isinstance(self.constructor, PartOf):
-            for child in module.modules():
-                if isinstance(child, nn.Dropout):  # the model may leave a part at its own default
+            for child in module.modules():  # the model may leave a part at its own default
+                if isinstance(child, nn.Dropout):
                     child.p = values["dropout"]
+                vars(child).update(dict.fromkeys(_rates(child), values["dropout"]))
         return module.eval()
 
     def build(self, config: Mapping[str, Any]) -> TorchSubject:
@@ -283,3 +284,8 @@ def without_norms(module: nn.Module) -> None:
         for name, child in list(parent.named_children()):
             if is_norm(child):
                 setattr(parent, name, nn.Identity())
+
+
+def _rates(module: nn.Module) -> list[str]:
+    """Its own attributes that are rates of dropout, as nn.MultiheadAttention has one."""
+    return [n for n, value in vars(module).items() if "drop" in n.lower() and type(value) is float and 0 < value < 1]

@@ -195,13 +195,22 @@ class RunningModel:
             return self.calling(self.module, self.tensors(inputs))
 
     def _run_alike(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
-        """The same as `run`; layers that each call makes anew have the same weights in all of them."""
+        """The same as `run`, on the device asked for; layers that each call makes anew have the same weights in all of
+        them."""
+        self._tried_here(inputs)
         if self.draws_alike:
             seed_everything()
         elif self.renewed:
             seed_torch(0)
         with placed(self.module, self.device):
             return self.run(inputs)
+
+    def _tried_here(self, inputs: Mapping[str, Any]) -> None:
+        """Raises on the CPU what a run on the device asked for would raise there: an id that a table does not have ends
+        a GPU for the whole process, and the answers to all later claims with it."""
+        if self.device not in ("", "cpu"):
+            with torch.random.fork_rng(devices=[]), torch.no_grad():
+                self.twin().run(inputs)
 
     @property
     def renewed(self) -> tuple[Renewed, ...]:
@@ -250,9 +259,11 @@ class RunningModel:
 
     def in_training(self, seed: int = 0, **inputs: Any) -> Arrays:
         """The same in training mode, with torch's generator seeded. Raises NotProvided as `trained` does."""
-        with self.trained(inputs), torch.no_grad(), placed(self.module, self.device):
-            seed_torch(seed)
-            found = self.run(inputs)
+        with self.trained(inputs), torch.no_grad():
+            self._tried_here(inputs)
+            with placed(self.module, self.device):
+                seed_torch(seed)
+                found = self.run(inputs)
         return {name: to_array(found[name].double()) for name in ("out", "loss") if name in found}
 
     @contextmanager

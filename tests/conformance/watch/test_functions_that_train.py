@@ -99,6 +99,7 @@ def test_a_function_over_a_loader_is_watched():
     assert verdicts(epoch(clip=CLIPS)) == ["PASS", "PASS", "PASS", "NOT_PROVIDED"]
 
 
+@pytest.mark.slow
 def test_labels_that_a_function_cuts_itself_are_judged():
     right = FIT.format(ahead=1, backward="loss.backward(); optimizer.step()")
     assert verdicts(right) == ["PASS", "NOT_PROVIDED", "PASS", "PASS"]

@@ -226,6 +226,7 @@ def test_a_mistake_is_told_with_its_line_and_mend(watch, tmp_path):
     assert (counts["FAIL"], counts["NOT PROVIDED"], counts["NOT SEEN"] > 0) == (1, 0, True)
 
 
+@pytest.mark.slow
 def test_a_script_that_trains_nothing_is_no_success(watch):
     code, out, _ = watch("print('hello')")
     assert (code, "no optimizer of torch or minigrad stepped" in out) == (2, True)

@@ -36,9 +36,9 @@ def trained(folder: Path, words: str) -> Run:
 @pytest.mark.parametrize(
     "words",
     [
-        "copy --accumulate 3 --label-smoothing 0.1",
+        pytest.param("copy --accumulate 3 --label-smoothing 0.1", marks=pytest.mark.slow),
         "reverse --precision bfloat16",
-        "masked --max-len 32",
+        pytest.param("masked --max-len 32", marks=pytest.mark.slow),
         pytest.param("text --max-len 16", marks=pytest.mark.deep),
         pytest.param("long-copy", marks=pytest.mark.deep),
         pytest.param("mixture --max-len 16", marks=pytest.mark.deep),

@@ -39,12 +39,14 @@ def mended():
     return SCRIPT.replace(wrong, right)
 
 
+@pytest.mark.slow
 def test_the_mended_script_keeps_as_many_claims_as_the_page_says():
     results = results_of(run_of(mended(), "reverse.py", steps=200).run).values()
     [kept] = re.findall(r"^(\d+) of \1 claims kept", PAGE, re.MULTILINE)
     assert sum(r.verdict is Verdict.PASS for r in results) == int(kept)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("is_mended", [False, True])
 def test_the_script_prints_and_translates_as_the_page_says(is_mended, tmp_path, capsys):
     path = tmp_path / "reverse.py"

@@ -1,5 +1,7 @@
 """A second device without hardware, "elsewhere": its tensors have their numbers on the CPU and refuse the CPU's.
 
+As on a GPU, an id that a table does not have ends the device: nothing works there any more in this process.
+
 torch lets one backend be written in Python. It is registered by the import, for the whole process: so only programs
 that a test starts import this file.
 """
@@ -15,6 +17,9 @@ _MOVES = ("_to_copy", "copy_", "_local_scalar_dense")
 
 _setup_privateuseone_for_python_backend(NAME)
 torch.__future__.set_swap_module_params_on_conversion(True)  # a parameter stays the same object, as on a GPU
+
+
+_ended: list[str] = []
 
 
 class There(torch.Tensor):
@@ -33,7 +38,10 @@ class There(torch.Tensor):
 
 
 def compute(function, *args, **kwargs):
-    """What the device's operations do. Raises RuntimeError, with torch's words, where tensors of two devices meet."""
+    """What the device's operations do. Raises RuntimeError, with torch's words, where tensors of two devices meet, and
+    always once an id was outside of its table."""
+    if _ended:
+        raise RuntimeError(_ended[0])
     asked = kwargs.get("device")
     given = tree_leaves((args, kwargs))
     strangers = [x for x in given if isinstance(x, torch.Tensor) and not isinstance(x, There) and x.ndim]
@@ -42,7 +50,11 @@ def compute(function, *args, **kwargs):
     here_args, here_kwargs = tree_map_only(There, lambda x: x.numbers, (args, kwargs))
     if asked is not None:
         here_kwargs["device"] = "cpu"
-    result = function(*here_args, **here_kwargs)
+    try:
+        result = function(*here_args, **here_kwargs)
+    except IndexError:
+        _ended.append(f"{NAME} error: device-side assert triggered")
+        raise RuntimeError(_ended[0]) from None
     if asked is not None and torch.device(asked).type != NAME:
         return result
     known = {id(x.numbers): x for x in given if isinstance(x, There)}  # an operation in place gives what it got

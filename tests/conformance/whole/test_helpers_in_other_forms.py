@@ -165,6 +165,7 @@ def test_a_loss_of_probabilities_gets_probabilities(functions):
     assert torch.allclose(compute(False, logits=logits, targets=labels)["out"], wanted, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_a_cosine_that_goes_on_after_its_last_step_is_a_note(functions):
     text = """
         def cosine_warmup(step, warmup, total):

@@ -221,6 +221,7 @@ def test_the_share_of_the_second_labels_is_a_note_where_nothing_says_whose_it_is
     assert wrong.trouble.certain
 
 
+@pytest.mark.slow
 def test_a_share_that_a_border_has_changed_is_wrong(functions):
     _, text = RIGHT["a box that is cut off at the border"]
     (wrong,) = examine(functions(text.replace("lam = 1 - (b - a)", "_ = 1 - (b - a)"))).wrong
