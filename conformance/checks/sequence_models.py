@@ -197,6 +197,8 @@ def reaches_all(impl: Any, draw: Draw) -> Evidence:
             place=subject.attention_place() or subject.place(),
             pictures={"got": seen.T.astype(float)},
         )
+    if not (np.triu(seen, 1).any() or np.tril(seen, -1).any() or subject.attention_place()):
+        raise NotProvided("no word reaches another, and it has no attention: it is a part that takes each word alone")
     if not np.triu(seen, 1).any() or not np.tril(seen, -1).any():
         word = "later" if np.tril(seen, -1).any() is np.False_ else "earlier"
         if subject.kind == "masked_language_model":

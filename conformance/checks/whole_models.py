@@ -552,7 +552,9 @@ def leaves_inputs_alone(impl: Any, draw: Draw) -> Evidence:
     if changed and not subject.is_whole:
         return note("a component changes what it is handed in place", ", ".join(changed))
     return true("the inputs are as they were", not changed, got=f"{', '.join(changed)} changed").saying(
-        diagnosis=f"forward changes its input {', '.join(changed)} in place.", place=subject.place()
+        diagnosis=f"forward changes its input {', '.join(changed)} in place.",
+        place=next(filter(None, changed.values()), "") or subject.place(),
+        mend="make a new tensor, x = x + y, and not x += y",
     )
 
 

@@ -25,6 +25,9 @@ OTHER_SHAPES = re.compile(
 )
 """Words of code whose rates rise and fall in another way, or that are no rates."""
 
+_FLOORS = r"(min(im(um|al))?|final|end|floor)_?(lr|learning_rate|rate|ratio|factor|fraction)?|eta_min|floor"
+"""Names of the rate at the end, or of its share of the peak."""
+
 
 @helper(
     "schedules-rise-in-warm-up-and-then-fall",
@@ -37,7 +40,7 @@ OTHER_SHAPES = re.compile(
             r"total|t_max|max_?(it|step|t)"
         ),
         "peak": r"(base|max|peak|init(ial)?)?_?(lr|learning_rate|rate)|base|peak|max|eta_max",
-        "floor": r"(min|final|end|floor)_?(lr|learning_rate|rate|ratio)?|eta_min|floor",
+        "floor": _FLOORS,
     },
     ("step",),
 )
@@ -57,7 +60,9 @@ def risen_and_fallen(schedule: Called) -> Iterator[Trouble]:
     if isinstance(first, bool) or tensor(first).numel() != 1:
         raise OtherKind("it gives no rate")
     rates = [float(tensor(schedule(step=step, **given))) for step in steps]
-    floors = schedule.has("floor") and "ratio" not in schedule.arguments.parameter_of["floor"].lower()
+    floors = schedule.has("floor") and not re.search(
+        r"ratio|factor|fraction", schedule.arguments.parameter_of["floor"].lower()
+    )
     yield from troubles_of(
         Rates(
             schedule.name,
@@ -78,6 +83,7 @@ def risen_and_fallen(schedule: Called) -> Iterator[Trouble]:
         "optimizer": r"opt(im(izer)?)?",
         "warmup": r"(n_|num_)?warm_?up(_?(steps?|iters?|iterations|n|epochs))?",
         "total": r"(n_|num_|max_|total_|decay_|training_|train_)*(steps?|iters?|iterations|epochs)|total|t_max",
+        "floor": _FLOORS,
     },
     ("optimizer", "warmup"),
 )
@@ -88,7 +94,8 @@ def made_for_an_optimizer(schedule: Called) -> Iterator[Trouble]:
     if OTHER_SHAPES.search(schedule.source.replace("num_cycles", "") if half else schedule.source):
         raise OtherKind("it has another shape")
     optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=_PEAK)
-    made = schedule.arguments.call(schedule.function, optimizer=optimizer, warmup=_WARM, total=_TOTAL)
+    given = {"optimizer": optimizer, "warmup": _WARM, "total": _TOTAL, "floor": _FLOOR}  # the peak is 1: also its share
+    made = schedule.arguments.call(schedule.function, **given)
     if not isinstance(made, torch.optim.lr_scheduler.LRScheduler):
         raise OtherKind("it gives no schedule")
     total = _TOTAL if schedule.has("total") else None

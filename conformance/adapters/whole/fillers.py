@@ -32,10 +32,16 @@ def maker(name: str, meaning: str, labels: str) -> Callable[[Mapping[str, Tensor
         "marks": lambda inputs: _parts_of_time(name, shape_of(inputs).shape[:2]),
         "scored": lambda inputs: torch.ones(shape_of(inputs).shape[:2], dtype=torch.bool),
         "flag": lambda inputs: False,
+        "function": lambda inputs: _of_each_number,
     }
     if name == labels:
         return lambda inputs: inputs.get("labels", shape_of(inputs))
     return makers.get(meaning)
+
+
+def _of_each_number(value: Tensor, *_: Any, **__: Any) -> Tensor:
+    """A sublayer that changes each number alone, and is none that a Transformer has."""
+    return torch.sin(value)
 
 
 def _parts_of_time(name: str, sizes: Sequence[int]) -> Tensor:

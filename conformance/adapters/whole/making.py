@@ -384,8 +384,15 @@ def _is_handed_no(option: str, maker: Any, given: Mapping[str, Any], before: Map
     """Whether a constructor gets single numbers, as before an option was put in, and none that is called so: the option
     is one of settings that its caller reads other numbers from."""
     names = {*given, *inspect.signature(maker).parameters}
-    is_plain = all(isinstance(value, (int, float, str, NoneType, torch.device)) for value in given.values())
+    is_plain = all(map(_is_plain, given.values()))
     return bool(given) and is_plain and given == before and all(meaning(name) != option for name in names)
+
+
+def _is_plain(value: Any) -> bool:
+    """Whether it is a number, a text, a device, or several of these, so that equal ones are the same."""
+    if isinstance(value, (tuple, list)):
+        return all(map(_is_plain, value))
+    return isinstance(value, (int, float, str, NoneType, torch.device))
 
 
 def _divides(given: Mapping[str, Any]) -> bool:

@@ -35,7 +35,7 @@ from conformance.adapters.whole.fillers import (
 )
 from conformance.adapters.whole.masking import choices
 from conformance.adapters.whole.shapes import number_shapes, shapes_told, table_lengths
-from conformance.adapters.whole.told import Told, computed_with, taken_as_they_are, told_by_forward
+from conformance.adapters.whole.told import Told, called_by_forward, computed_with, taken_as_they_are, told_by_forward
 from conformance.adapters.whole.told_by_calls import told_by_calls
 from conformance.adapters.whole.usage import surroundings
 from conformance.adapters.whole.used_functions import text_of
@@ -69,8 +69,9 @@ class Proposals:
         self.module = module
         self.options = options
         kinds = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+        called = called_by_forward(module)
         self.parameters = [
-            Parameter(p.name, names.meaning_of(p.name), p.default is p.empty, p.default)
+            Parameter(p.name, "function" if p.name in called else _meaning(p), p.default is p.empty, p.default)
             for p in inspect.signature(module.forward).parameters.values()
             if p.kind not in kinds
         ]
@@ -244,6 +245,12 @@ class Proposals:
         for shape in number_shapes(self.module, self.options)[:_CONDITIONS]:
             for length in frames if None in shape else (0,):
                 yield tuple(length if size is None else size for size in shape)
+
+
+def _meaning(parameter: inspect.Parameter) -> str:
+    """What its name proposes: no switch, where its annotation says that it is a tensor."""
+    meaning = names.meaning_of(parameter.name)
+    return "" if meaning == "flag" and "Tensor" in str(parameter.annotation) else meaning
 
 
 def _of_numbers(name: str, shape: tuple[int | None, ...]) -> Input:

@@ -382,7 +382,7 @@ class _Recorder(TorchDispatchMode):
             return function(*args, **kwargs)
         known_args, known_kwargs = tree_map_only(Tensor, self.value, (args, kwargs))
         inputs = () if name in SHAPES_ONLY else tuple(values_in((known_args, known_kwargs)))
-        changed = _changed(function, args, kwargs)
+        changed = written_by(function, args, kwargs)
         for tensor in changed:
             self.keep_numbers(tensor)
         result = function(*args, **kwargs)
@@ -486,7 +486,7 @@ def _tensors(thing: Any) -> Iterator[Tensor]:
             yield from _tensors(item)
 
 
-def _changed(function: Any, args: Any, kwargs: Any) -> list[Tensor]:
+def written_by(function: Any, args: Any, kwargs: Any) -> list[Tensor]:
     """The tensors that an operation writes to, by its schema."""
     found = []
     for position, argument in enumerate(function._schema.arguments):

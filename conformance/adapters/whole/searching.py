@@ -150,8 +150,9 @@ class _Finder:
             also = [name for name in also if not MAY_BE_LABELS.fullmatch(name.lower())]
             inputs = [*inputs, *also] if inputs and also else []
         stacked = (nn.ModuleList, nn.Sequential, nn.TransformerEncoder, nn.TransformerDecoder, nn.Transformer)
-        if not inputs or not any(isinstance(part, stacked) for part in self.module.modules()):
-            return None  # nothing, or a component
+        documented = len(inputs) > 1 and all((told := self.proposals.told.get(name)) and told.axes for name in inputs)
+        if not inputs or not (documented or any(isinstance(part, stacked) for part in self.module.modules())):
+            return None  # nothing, or a component that says nothing of its inputs
         furthest: Ran | None = None
         masks = [p.name for p in parameters if p.required and p.meaning == "mask"]
 

@@ -43,6 +43,7 @@ _PARTS: tuple[tuple[str, str], ...] = (
     (r"batch|(^|_)bsz$|(^|_)bs$", "batch"),
     (r"(^|_)ignored?_?(index|idx|id|label)$", "ignored"),
     (r"(aux|loss|z|balance|router)(_\w+)?_(weight|coeff?|lambda)$", "share"),
+    (r"^max_\w+_(idx|id|index)$", "classes"),  # a table has one row more
     (r"(^|_)(idx|id|index|pad|bos|eos|sos|unk)$", "id"),
     (r"(^|_)(types?|segments?|token_types?)_", "types"),
     (r"^(use|is|with|has|do|add|tie|share)_|bias|causal|_first$|^flash", "flag"),

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
+from typing import Any
 
 import numpy as np
 import torch
@@ -16,7 +17,9 @@ from conformance.adapters.whole.calling import default_dtype, quiet_evaluation
 from conformance.adapters.whole.class_source import read_for_some_arguments
 from conformance.adapters.whole.entries import is_for_another_method
 from conformance.adapters.whole.length_probes import LengthProbes
+from conformance.adapters.whole.record import written_by
 from conformance.adapters.whole.running import RunningModel
+from conformance.adapters.whole.watching import Watching, user_line
 from conformance.protocol import Array, Arrays, NotProvided
 
 
@@ -93,13 +96,32 @@ class StateProbes(LengthProbes):
             if (theirs := dict(_plain_tensors(other.module)).get(name)) is not None and not torch.equal(mine, theirs)
         ]
 
-    def changed_inputs(self, inputs: Arrays) -> list[str]:
-        """The inputs that a call changes in place."""
-        given = self.tensors(inputs)
-        before = {name: value.clone() for name, value in given.items() if isinstance(value, Tensor)}
-        with self.mode(False), torch.no_grad(), default_dtype(self.torch_dtype):
-            self.calling(self.module, given)
-        return [name for name, value in before.items() if not torch.equal(value, given[name])]
+    def changed_inputs(self, inputs: Arrays) -> dict[str, str]:
+        """The inputs that a call changes in place, with the user's line that writes first; "" where none is seen."""
+        given = {name: value for name, value in self.tensors(inputs).items() if isinstance(value, Tensor)}
+        before = {name: value.clone() for name, value in given.items()}
+        with self.mode(False), torch.no_grad(), default_dtype(self.torch_dtype), _Writes(given.values()) as writes:
+            self.calling(self.module, {**self.tensors(inputs), **given})
+        changed = {name: given[name] for name, value in before.items() if not torch.equal(value, given[name])}
+        return {name: writes.lines.get(_memory(value), "") for name, value in changed.items()}
+
+
+class _Writes(Watching):
+    """The user's line that writes first into the memory of each of some tensors."""
+
+    def __init__(self, tensors: Iterable[Tensor]) -> None:
+        super().__init__()
+        self.lines: dict[int, str] = {}
+        self._watched = set(map(_memory, tensors))
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        for memory in self._watched.intersection(map(_memory, written_by(func, args, kwargs or {}))):
+            self.lines.setdefault(memory, user_line())
+        return func(*args, **(kwargs or {}))
+
+
+def _memory(tensor: Tensor) -> int:
+    return tensor.untyped_storage()._cdata
 
 
 def _is_mask(buffer: Tensor) -> bool:

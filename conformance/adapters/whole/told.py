@@ -10,6 +10,7 @@ from __future__ import annotations
 import ast
 import inspect
 import io
+import math
 import re
 import tokenize
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -105,6 +106,17 @@ def taken_as_they_are(module: nn.Module, parameters: Sequence[str]) -> list[str]
     return [name for name in parameters if name in read - asked]
 
 
+def called_by_forward(module: nn.Module) -> frozenset[str]:
+    """The parameters of forward that it calls: a sublayer that is handed in."""
+    function = inspect.unwrap(getattr(module.forward, "__func__", type(module).forward))
+    try:
+        tree = ast.parse(dedent(inspect.getsource(function)))
+    except (OSError, TypeError, SyntaxError):
+        return frozenset()
+    called = {node.func.id for node in ast.walk(tree) if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)}
+    return frozenset(called & inspect.signature(function).parameters.keys())
+
+
 _OF_NUMBERS = frozenset(
     ["shape", "size", "mean", "abs", "std", "dim", "ndim", "dtype", "T", "mT", "transpose", "permute", "unfold"]
 )
@@ -172,8 +184,8 @@ def _shape(match: re.Match[str], text: str) -> Told:
 
 def _axis(text: str) -> Axis:
     text = text.strip()
-    if text.isdigit():
-        return int(text)
+    if re.fullmatch(r"\d+(\s*\*\s*\d+)*", text):  # 84, or 4*84*84
+        return math.prod(int(part) for part in text.split("*"))
     return text.rpartition(".")[2] if re.fullmatch(r"[\w.]+", text) else ""
 
 
@@ -211,18 +223,20 @@ class _Code:
     axes: dict[str, list[Axis]] = field(default_factory=dict)
     named: dict[str, tuple[str, int]] = field(default_factory=dict)
     """Names of sizes -> (parameter, axis)."""
+    whole: set[str] = field(default_factory=set)
+    """Parameters that are made whole numbers: ids, handed in as numbers of any kind."""
     changed: dict[str, int] = field(default_factory=dict)
     """Parameters that get another value -> the line where they do."""
 
     def told(self, name: str) -> Told:
-        return Told(tuple(self.axes.get(name, ())))
+        return Told(tuple(self.axes.get(name, ())), "int" if name in self.whole else "")
 
     def read(self, tree: ast.Module) -> None:
         nodes = sorted((node for node in ast.walk(tree) if hasattr(node, "lineno")), key=lambda node: node.lineno)
         for node in nodes:
             if isinstance(node, ast.Assign):
                 for target in node.targets:
-                    if isinstance(target, ast.Name) and target.id in self.parameters:
+                    if isinstance(target, ast.Name) and target.id in self.parameters and not _takes(node, target.id):
                         self.changed.setdefault(target.id, node.lineno)
         for node in nodes:
             if isinstance(node, ast.Assign):
@@ -250,7 +264,11 @@ class _Code:
                     yield own, method, name
 
     def _is_input(self, node: ast.expr) -> str:
-        """The parameter that an expression is, still as it was given; "" for anything else."""
+        """The parameter that an expression is, or the key of a dict of them, still as it was given; "" for anything
+        else."""
+        if isinstance(node, ast.Subscript) and isinstance(node.value, ast.Name):
+            key = getattr(node.slice, "value", None)
+            return key if isinstance(key, str) and key in self.parameters else ""
         if not isinstance(node, ast.Name) or node.id not in self.parameters:
             return ""
         return node.id if node.lineno <= self.changed.get(node.id, node.lineno) else ""
@@ -284,7 +302,8 @@ class _Code:
             self.named.setdefault(target.id, size)
 
     def _called(self, node: ast.Call) -> None:
-        """``rearrange(x, "b (h p) c -> ...")`` and ``x.permute(0, 2, 1)`` tell the number of axes."""
+        """``rearrange(x, "b (h p) c -> ...")`` and ``x.permute(0, 2, 1)`` tell the number of axes; ``x.long()`` says
+        that these are whole numbers."""
         called = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
         rearranges = called in ("rearrange", "reduce", "repeat") and len(node.args) > 1
         if rearranges and (name := self._is_input(node.args[0])):
@@ -295,7 +314,8 @@ class _Code:
             axes = node.args[0].elts if len(node.args) == 1 and isinstance(node.args[0], ast.Tuple) else node.args
             if len(axes) > 2:
                 self._told(name, [""] * len(axes))
-
+        elif _makes_whole(node) and isinstance(node.func, ast.Attribute) and (name := self._is_input(node.func.value)):
+            self.whole.add(name)
         elif called in ("view", "reshape") and isinstance(node.func, ast.Attribute) and node.args:
             self._folded(node.func.value, node.args)
 
@@ -339,6 +359,23 @@ class _Code:
         axes = self.axes.get(name)
         if axes is not None and -len(axes) <= at < len(axes):
             axes[at] = value
+
+
+def _makes_whole(call: ast.Call) -> bool:
+    """``x.long()``, ``x.to(torch.long)``, ``x.type(torch.int64)``."""
+    called = call.func.attr if isinstance(call.func, ast.Attribute) else ""
+    kinds = [getattr(node, "attr", "") for node in (*call.args, *(word.value for word in call.keywords))]
+    return called == "long" or (
+        called in ("to", "type") and any(kind in ("long", "int64", "LongTensor") for kind in kinds)
+    )
+
+
+def _takes(node: ast.Assign, key: str) -> bool:
+    """Whether a statement takes an input out of the dict of all of them, under its key: ``ids = batch.get("ids")``."""
+    value = node.value
+    got = value.args[:1] if isinstance(value, ast.Call) and getattr(value.func, "attr", "") == "get" else []
+    at = value.slice if isinstance(value, ast.Subscript) else got[0] if got else None
+    return isinstance(at, ast.Constant) and at.value == key
 
 
 def _pattern_axes(pattern: str) -> list[Axis]:

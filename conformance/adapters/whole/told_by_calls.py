@@ -68,17 +68,24 @@ def told_by_calls(module: nn.Module, around: Surroundings, parameters: Sequence[
         if name not in source.text:
             continue
         for call, scope in source.calls:
-            made = _constructor(call.func, scope, name)
-            if made is None:
+            reader = _Reader(around)
+            if (made := _constructor(call.func, scope, name)) is not None:
+                shown = reader.arguments(call, scope, parameters)
+            elif _last(call.func) == "summary" and (made := _constructor(_argument(call, 0, "model"), scope, name)):
+                shown = reader.summarised(call, scope, parameters[0], has_batch="torchsummary" not in source.text)
+            else:
                 continue
-            shown = _Reader(around).arguments(call, scope, parameters)
             if shown:
                 values = _values(made, scope, around, type(module))
                 return {key: Told(tuple(_axes(one, values)), one.dtype) for key, one in shown.items()}
     return {}
 
 
-def _constructor(node: ast.expr, scope: Scope, name: str) -> ast.Call | None:
+def _argument(call: ast.Call, at: int, name: str) -> ast.expr | None:
+    return next((word.value for word in call.keywords if word.arg == name), (call.args + [None] * (at + 1))[at])
+
+
+def _constructor(node: ast.expr | None, scope: Scope, name: str) -> ast.Call | None:
     """The call of the class that made what is called here: ``model``, ``self.model``, ``Model()`` itself."""
     if isinstance(node, ast.Call):
         return node if _last(node.func) == name else _constructor(node.func, scope, name) if _stays(node) else None
@@ -125,6 +132,16 @@ class _Reader:
         given |= {word.arg: word.value for word in call.keywords if word.arg and word.arg in parameters}
         found = {name: self.tensor(node, scope) for name, node in given.items()}
         return {name: tensor for name, tensor in found.items() if tensor is not None}
+
+    def summarised(self, call: ast.Call, scope: Scope, parameter: str, has_batch: bool) -> dict[str, _Tensor]:
+        """The first input of a model whose layers are printed: ``summary(model, (1, 3, 224, 224))`` of torchinfo,
+        without the batch of torchsummary; or its data."""
+        given = _argument(call, 2, "input_data") or _argument(call, 1, "input_size")
+        if isinstance(given, (ast.Tuple, ast.List)):
+            sizes = self._whole(given.elts, scope)
+            return {parameter: _Tensor(sizes if has_batch else (1, *sizes), "")} if sizes else {}
+        tensor = self.tensor(given, scope) if given is not None else None
+        return {parameter: tensor} if tensor is not None else {}
 
     def tensor(self, node: ast.expr, scope: Scope) -> _Tensor | None:
         """The sizes and the dtype of what an expression makes; None where syntax does not tell them."""

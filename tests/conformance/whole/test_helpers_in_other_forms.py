@@ -184,6 +184,23 @@ def test_a_cosine_that_goes_on_after_its_last_step_is_a_note(functions):
     assert "at its last step" in short.trouble.sentence
 
 
+def test_a_schedule_for_an_optimizer_is_told_where_it_ends(functions):
+    text = """
+        def build_scheduler(optimizer, *, warmup_steps, total_steps, minimum_ratio):
+            def multiplier(step):
+                if step < warmup_steps:
+                    return (step + 1) / warmup_steps
+                progress = min((step - warmup_steps) / max(total_steps - warmup_steps - 1, 1), 1.0)
+                cosine = 0.5 * (1.0 + math.cos(math.pi * progress))
+                return minimum_ratio + (1.0 - minimum_ratio) * cosine
+            return torch.optim.lr_scheduler.LambdaLR(optimizer, multiplier)
+    """
+    right = examine(functions(text))
+    assert (list(right.tested), right.wrong) == (["schedules-rise-in-warm-up-and-then-fall"], [])
+    (wrong,) = examine(functions(text.replace("0.5 * (1.0", "(1.0"))).wrong
+    assert "does not rise to 1" in wrong.trouble.sentence
+
+
 MASKING_TOLD_OF_PADDING = """
 def mask_tokens(input_ids, attention_mask, mask_token_id, vocab_size, special_ids=(), mlm_probability=0.15):
     \"\"\"80% become [MASK], 10% a random token, 10% stay.\"\"\"

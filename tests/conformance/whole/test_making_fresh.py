@@ -25,6 +25,34 @@ def test_fresh_modules_differ_by_their_seed_only(made):
     assert first is not again
 
 
+SETTINGS_OF_BOTH = """
+class Settings:
+    def __init__(self, width=16, channels=(8, 16), text_layers=2):
+        self.width, self.channels, self.text_layers = width, channels, text_layers
+
+class Pictures(nn.Module):
+    def __init__(self, width: int, channels=(32, 64)):
+        super().__init__()
+        sides = zip((3, *channels), (*channels, width))
+        self.maps = nn.Sequential(*(nn.Conv2d(a, b, 1) for a, b in sides))
+
+    def forward(self, image):
+        return self.maps(image)
+
+class Both(nn.Module):
+    def __init__(self, cfg: Settings):
+        super().__init__()
+        self.pictures = Pictures(cfg.width, cfg.channels)
+        self.texts = nn.ModuleList(nn.Linear(cfg.width, cfg.width) for _ in range(cfg.text_layers))
+"""
+
+
+def test_a_setting_of_a_sibling_is_no_option(made):
+    with pytest.raises(NotProvided, match=r"Pictures's constructor has no option for n_layers"):
+        made("Pictures", SETTINGS_OF_BOTH).fresh(n_layers=3)
+    assert len(made("Both", SETTINGS_OF_BOTH).fresh(n_layers=3).texts) == 3
+
+
 @pytest.mark.parametrize("call", ["GPT(GPTConfig())", "GPT(GPTConfig(n_layer=3, dropout=0.1))"])
 def test_options_change_by_their_meaning(made, call):
     model = made("GPT", GPT + CONFIG + f"def run():\n    {call}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -237,6 +238,37 @@ class InPlaceNorm(PlainNorm):
 def test_an_input_that_a_component_changes_in_place_is_a_note() -> None:
     result = run_check(CHECKS["model-leaves-its-inputs-alone"], pointed(InPlaceNorm), "quick")
     assert result.verdict is Verdict.NOTE
+
+
+class InPlaceBlock(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.down, self.up = nn.Linear(16, 32), nn.Linear(32, 16)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x += self.up(self.down(x).relu())  # writes
+        return x
+
+
+class InPlaceTagger(nn.Module):
+    """A part of it writes over the numbers that it was handed."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.blocks = nn.ModuleList(InPlaceBlock() for _ in range(2))
+        self.head = nn.Linear(16, 5)
+
+    def forward(self, x: Tensor) -> Tensor:
+        for block in self.blocks:
+            x = block(x)
+        return self.head(x)
+
+
+def test_the_line_that_writes_over_an_input_is_named() -> None:
+    result = run_check(CHECKS["model-leaves-its-inputs-alone"], pointed(InPlaceTagger), "quick")
+    assert result.verdict is Verdict.FAIL
+    line = Path(__file__).read_text(encoding="utf-8").splitlines()[int(result.place.split(":")[1]) - 1]
+    assert line.endswith("# writes")
 
 
 @pytest.mark.parametrize(

@@ -160,7 +160,26 @@ def test_calls_show_axes_by_the_options_of_their_values(made):
 
 
 @pytest.mark.parametrize(
-    "call", ["net(load())", "net(*batch)", "other(torch.zeros(2, 3))", "net(torch.tensor([1, 2]))"]
+    ("package", "call"),
+    [
+        ("torchinfo", "(4, 10, 6)"),
+        ("torchinfo", "input_size=[4, 10, 6]"),
+        ("torchsummary", "(10, 6)"),
+        ("torchsummaryX", "torch.zeros(4, 10, 6)"),
+        ("torchinfo", "input_data=torch.zeros(4, 10, 6)"),
+    ],
+)
+def test_a_table_of_layers_shows_the_axes_of_the_first_input(made, package, call):
+    start = f"import torch\nfrom {package} import summary\nfrom model import Net\n"
+    use = f"{start}net = Net(width=6)\nsummary(net, {call})\n"
+    module = made("Net", CALLED, {"use.py": use}).fresh()
+    found = told_by_calls(module, surroundings(sys.modules[type(module).__module__]), ["x", "when", "seen"])
+    assert found == {"x": Told(("batch", "length", "width"), "float" if "zeros" in call else "")}
+
+
+@pytest.mark.parametrize(
+    "call",
+    ["net(load())", "net(*batch)", "other(torch.zeros(2, 3))", "net(torch.tensor([1, 2]))", "summary(net, load())"],
 )
 def test_calls_that_show_no_shape_tell_nothing(made, call):
     module = made("Net", CALLED, {"use.py": f"from model import Net\nnet = Net()\nout = {call}\n"}).fresh()
