@@ -46,10 +46,14 @@ _ACTS = (
 _MANY = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 
 
-def acts(code: Callable[..., Any] | type, but: str = "") -> bool:
-    """Whether a function or class does more than compute, but for one thing that it may do."""
+SAVES = ("torch.save", "mkdir(", "makedirs(")
+"""What keeps weights in files, and makes folders for them: whoever runs such code puts stand-ins in their place."""
+
+
+def acts(code: Callable[..., Any] | type, *but: str) -> bool:
+    """Whether a function or class does more than compute, but for some things that it may do."""
     source = source_of(code)
-    return any(word in source for word in _ACTS if word != but)
+    return any(word in source for word in _ACTS if word not in but)
 
 
 def functions_beside(found: Any, model: nn.Module, options: Mapping[str, Any]) -> list[Callable[..., Any]]:

@@ -42,11 +42,11 @@ class HelpersImplementation:
         self.untested: list[str] = []
         plain = [one for one in functions if not isinstance(one, type)]
         self.trainers = [
-            one for one in plain if subject is not None and is_trainer(one) and not acts(one, but="torch.save")
+            one for one in plain if subject is not None and is_trainer(one) and not acts(one, "torch.save")
         ]
         self.of_texts = [one for one in plain if subject is not None and takes_texts(one) and not acts(one)]
         self.evaluators = [
-            one for one in plain if subject is not None and is_evaluator(one) and not acts(one, but="torch.save")
+            one for one in plain if subject is not None and is_evaluator(one) and not acts(one, "torch.save")
         ]
         self.stoppers = [one for one in functions if is_stopper(one)]
         beside_it = [*self.trainers, *self.of_texts, *self.evaluators]

@@ -9,11 +9,13 @@ from __future__ import annotations
 import contextlib
 import inspect
 import io
+import os
 import re
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 from unittest import mock
 
@@ -21,6 +23,7 @@ import torch
 from torch import Tensor, nn
 
 from conformance.adapters.functions.subjects import source_of
+from conformance.adapters.helpers.beside import SAVES, acts
 from conformance.adapters.helpers.training import Found
 from conformance.adapters.helpers.trial import OtherKind, Trouble, seeded
 from conformance.places import line_of, short
@@ -42,7 +45,6 @@ _OTHERWISE = re.compile(r"in total|altogether|cumulative|overall|smooth|\bema\b|
 """It counts all bad scores because it means to, or compares more than single scores."""
 _BEST = re.compile(r"best|saved|kept|snapshot|checkpoint")
 _MANY = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
-_ACTS = ("open(", "subprocess", "urlopen", "requests.", "torch.load", "input(", "rmtree(", "unlink(", "os.remove(")
 
 
 def is_stopper(one: Any) -> bool:
@@ -51,13 +53,12 @@ def is_stopper(one: Any) -> bool:
         names = [name.lower() for name in inspect.signature(one).parameters]
         if not any(map(_PATIENCE.fullmatch, names)):
             return False
-        source = source_of(one)  # it takes time to read, and few have a patience
-        if any(word in source for word in _ACTS):
+        if acts(one, *SAVES):  # its source takes time to read, and few have a patience
             return False
         if isinstance(one, type):
             return one.__bases__ == (object,) and any(_methods(one))
-        told = any(map(_SCORES.fullmatch, names)) or re.search(r"\n\s+def \w+\(", source)
-        return bool(_STOPS.search(getattr(one, "__name__", "")) and told and "backward(" not in source)
+        told = any(map(_SCORES.fullmatch, names)) or re.search(r"\n\s+def \w+\(", source_of(one))
+        return bool(_STOPS.search(getattr(one, "__name__", "")) and told and "backward(" not in source_of(one))
     return False
 
 
@@ -234,13 +235,15 @@ def _given(parameters: Mapping[str, inspect.Parameter], model: nn.Module, but: s
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[mock.Mock]:
-    """Nothing is printed, and nothing is kept in files; yields what stands for torch.save."""
+    """Nothing is printed, nothing is kept in files, and no folder is made; yields what stands for torch.save."""
     with contextlib.ExitStack() as stack:
         stack.enter_context(warnings.catch_warnings())
         warnings.simplefilter("ignore")
         stack.enter_context(seeded())
         stack.enter_context(contextlib.redirect_stdout(io.StringIO()))
         stack.enter_context(contextlib.redirect_stderr(io.StringIO()))
+        for holder, name in ((os, "makedirs"), (os, "mkdir"), (Path, "mkdir")):
+            stack.enter_context(mock.patch.object(holder, name))
         yield stack.enter_context(mock.patch.object(torch, "save"))
 
 

@@ -142,3 +142,18 @@ def test_classes_that_stop_early(found, form):
 def test_functions_that_stop_early(found, form):
     text, expected = FUNCTIONS[form]
     assert found(indent(text, "    ")) == expected
+
+
+MAKES_A_FOLDER = CALLED.replace(
+    "self.path, self.trace_func = path, trace_func",
+    "self.path, self.trace_func = path, trace_func\n            os.makedirs('kept', exist_ok=True)",
+)
+
+
+def test_no_folder_is_made_and_what_writes_texts_is_not_run(found, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert "os.makedirs" in MAKES_A_FOLDER
+    assert found("import os\n" + dedent(MAKES_A_FOLDER))[IN_A_ROW] is True
+    assert not (tmp_path / "kept").exists()
+    writes = MAKES_A_FOLDER.replace("os.makedirs('kept', exist_ok=True)", "open('log', 'a').write_text('x')")
+    assert found(writes) == {}
