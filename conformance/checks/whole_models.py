@@ -190,7 +190,10 @@ def drops_in_training(impl: Any, draw: Draw) -> Evidence:
         raise NotProvided("it has no dropout" if not rates else "all its dropout rates are 0")
     first, second = (subject.in_training(seed, **inputs)["out"] for seed in (1, 2))
     if not active:
-        path, rate = max(rates, key=lambda item: item[1])
+        awake = [(path, rate) for path, rate in rates if rate > 0 and subject.stands_in_what_runs(path)]
+        if not awake:
+            raise NotProvided("its dropout stands in a part that does not run here")
+        path, rate = max(awake, key=lambda item: item[1])
         return true(f"dropout of {rate} acts in training mode", False, got="the same answer twice").saying(
             diagnosis=f"{path} says dropout {rate}, and nothing is dropped in training mode.",
             place=subject.made_at(path),

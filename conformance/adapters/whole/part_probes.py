@@ -38,6 +38,13 @@ class PartProbes(RunningModel):
                 hook.remove()
         return called
 
+    def stands_in_what_runs(self, path: str) -> bool:
+        """Whether the part around this one runs: the model itself, or one that is no list of parts."""
+        around = path.rpartition(".")[0]
+        while isinstance(self.module.get_submodule(around), (nn.ModuleList, nn.ModuleDict)):
+            around = around.rpartition(".")[0]
+        return not around or around in self.called_paths()
+
     def is_used_elsewhere(self, name: str) -> bool:
         """Whether the user's file, or another of a model, calls a part of it outside of its forward: a head that the
         loss applies."""

@@ -313,3 +313,51 @@ class BlockOfAnother(BlockOfTorch):
 def test_a_mask_that_is_handed_to_torchs_attention_is_true_where_it_hides(cls, encoding):
     [mask] = next(choices(cls(), ["attn_mask"], ["x"]))
     assert mask.encoding == encoding
+
+
+# --- dropouts of a part that does not run
+
+
+class Texts(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.words = nn.Embedding(50, 16)
+        self.layers = nn.ModuleList(
+            nn.ModuleDict({"map": nn.Linear(16, 16), "drop": nn.Dropout(0.1)}) for _ in range(2)
+        )
+
+    def forward(self, ids):
+        x = self.words(ids)
+        for layer in self.layers:
+            x = x + layer["drop"](layer["map"](x).relu())
+        return x.mean(1)
+
+
+class PicturesBesideTexts(nn.Module):
+    """Only its pictures have an answer of their own; what drops are the texts."""
+
+    def __init__(self):
+        super().__init__()
+        self.pictures, self.texts = nn.Conv2d(3, 16, 4, 4), Texts()
+
+    def encode_image(self, image):
+        return self.pictures(image).flatten(2).mean(2)
+
+    def forward(self, image, ids):
+        return self.encode_image(image) @ self.texts(ids).T
+
+
+class ThrownAwayDropout(Texts):
+    def forward(self, ids):
+        x = self.words(ids)
+        for layer in self.layers:
+            x = x + layer["map"](x).relu()
+        return x.mean(1)
+
+
+@pytest.mark.parametrize(
+    ("cls", "verdict"),
+    [(PicturesBesideTexts, "NOT_PROVIDED"), (Texts, "PASS"), (ThrownAwayDropout, "FAIL")],
+)
+def test_dropout_that_does_not_run_says_nothing(cls, verdict):
+    assert said(cls, "model-drops-only-in-training") == verdict
