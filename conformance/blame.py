@@ -69,6 +69,10 @@ RULES = (
     Rule("dropped-branches-keep-the-mean", way="return"),
     Rule("decoder-inputs-are-the-labels-one-place-later", r"\[[^\]]*:[^\]]*\]\s*=[^=]|roll\(|cat\(|\bpad\("),
     Rule("cached-steps-give-the-logits-of-one-pass", r"self\.\w+\s*\+?=\s*[^\d\s=]", r"^Step [3-9]", at="arange|:"),
+    Rule("layer-norm-eps-stands-inside-the-root", r"\beps|epsilon|1e-", at=r"\bdef ", way="later"),
+    Rule("(layer|rms)-norm-.*", r"\.(std|var|pow|norm)\(|\*\*\s*2|sqrt", at=r"\bdef ", way="later"),
+    Rule("(attention|multi-head)-scale.*", r"sqrt|\*\*\s*\(?-?0?\.5|scale", at=r"\bdef ", way="later"),
+    Rule("attention-softmax-runs-over-the-keys", r"softmax", at=r"\bdef ", way="later"),
     Rule(
         "model-every-parameter-gets-a-gradient|model-what-it-keeps-reaches-the-answer|results-that-are-computed-are-used",
         at=r"\w\.\w+\s*(:[^=]*)?=|register_|\(",

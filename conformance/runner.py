@@ -87,7 +87,8 @@ def run_check(check: Check, impl: Any, budget: str = "default", seed: int = 0, *
         result = replace(result, verdict=Verdict.FAIL if asked else Verdict.NOTE, diagnosis=alike.words)
     return replace(
         result,
-        place=result.place or (run.place if result.verdict is Verdict.FAIL else ""),
+        place=result.place
+        or (with_source(blamed(run.place, check.claim, result.diagnosis)) if result.verdict is Verdict.FAIL else ""),
         examples=run.count,
         roles=check.roles,
         attributes={role: dict(values) for role, values in run.impl.attributes.items()},

@@ -69,6 +69,37 @@ def behind(model, text):
     return [MODEL.splitlines()[one.line - 1].strip() for one in Statement(str(model), line_of(text)).behind()]
 
 
+COMPONENT = """\
+class Norm(Module):
+    def forward(self, x):
+        mean = x.mean(-1, keepdim=True)
+        spread = x.std(-1, keepdim=True)
+        return (x - mean) / (spread + self.eps)
+
+class Attention(Module):
+    def forward(self, x):
+        scores = x @ x.mT
+        scores = scores / self.width**0.5
+        return scores.softmax(-2) @ x
+"""
+
+
+@pytest.mark.parametrize(
+    ("claim", "start", "named"),
+    [
+        ("layer-norm-formula", 2, 4),
+        ("layer-norm-eps-stands-inside-the-root", 2, 5),
+        ("multi-head-scales-by-the-width-of-one-head", 8, 10),
+        ("attention-softmax-runs-over-the-keys", 8, 11),
+        ("attention-softmax-runs-over-the-keys", 2, 2),
+    ],
+)
+def test_where_only_the_head_of_a_component_is_known_its_statement_is_looked_for(tmp_path, claim, start, named):
+    file = tmp_path / "component.py"
+    file.write_text(COMPONENT)
+    assert blamed(f"{file}:{start}", claim, "").split(" ")[0] == f"{file}:{named}"
+
+
 def test_a_name_leads_to_where_its_function_binds_it_and_self_to_where_its_class_sets_it(model):
     found = behind(model, "return softmax")
     assert found[0] == "return softmax(scores, -1) @ x"
