@@ -40,8 +40,8 @@ def _is(got: float, *wanted: float) -> bool:
 )  # fmt: skip
 def accuracy(measure: Called) -> Iterator[Trouble]:
     """Of five rows two are answered rightly, of those whose label counts."""
-    pads = {k: v for k, v in measure.settings.items() if re.search(r"pad|ignore", k) and type(v) is int and v >= 0}
-    free = [n for n in range(12) if n not in pads.values()]
+    left_out = {k: v for k, v in measure.settings.items() if re.search(r"pad|ignore", k) and type(v) is int}
+    free = [n for n in range(12) if n not in left_out.values()]
     labels = torch.tensor(free[:5])
     scores = -0.01 * torch.arange(12.0).repeat(5, 1)
     scores[range(5), [*free[:2], *free[5:8]]] = 4.0  # each row is the best of some class, should rows be compared
@@ -59,7 +59,7 @@ def accuracy(measure: Called) -> Iterator[Trouble]:
             )
             return
     says_so = measure.has("ignored") or "-100" in measure.source or re.search(r"mask|ignor", measure.says)
-    read = (value for name, value in pads.items() if re.search(rf"\b{name}\b", measure.source.lower()))
+    read = (value for name, value in left_out.items() if re.search(rf"\b{name}\b", measure.source.lower()))
     ignored = -100 if says_so else next(read, None)
     if ignored is not None:
         some = labels.clone()

@@ -188,6 +188,11 @@ def _of_the_rise(schedule: Rates, warm: int, asked: float) -> Trouble | None:
             f"about {asked / 2:.4g} half-way",
             0.0,
         )
+    steps = [b - a for a, b in pairwise(rise[:-1])]
+    top = rise[-2] + (steps[0] if rise[0] < steps[0] / 2 else 0.0)  # step / warmup, or (step + 1) / warmup
+    if max(steps) - min(steps) < 1e-9 * asked and rise[-1] < 0.95 * top:
+        said = f"{name} goes up to {top:.4g} in its warm-up, and begins its fall at {rise[-1]:.4g}: it jumps."
+        return Trouble(said, f"{top:.4g}", f"{rise[-1]:.4g}")
     return None
 
 

@@ -201,6 +201,41 @@ def test_a_schedule_for_an_optimizer_is_told_where_it_ends(functions):
     assert "does not rise to 1" in wrong.trouble.sentence
 
 
+@pytest.mark.parametrize(
+    ("warm_up", "fall", "jumps"),
+    [
+        ("step / max(1, warmup)", "(total - step) / max(1, total - warmup)", False),
+        ("(step + 1) / max(1, warmup)", "(total - step) / max(1, total - warmup)", False),
+        ("step / max(1, warmup)", "(total - step) / max(1, total)", True),
+        ("(step + 1) / max(1, warmup)", "(total - step) / max(1, total)", True),
+    ],
+)
+def test_a_fall_begins_where_the_warm_up_ends(functions, warm_up, fall, jumps):
+    text = f"""
+        def warmup_then_down(step, warmup, total):
+            if step < warmup:
+                return {warm_up}
+            return max(0.0, {fall})
+    """
+    found = examine(functions(text))
+    assert list(found.tested) == ["schedules-rise-in-warm-up-and-then-fall"]
+    assert [one.trouble.sentence.endswith("it jumps.") for one in found.wrong] == [True] * jumps
+
+
+def test_accuracy_leaves_out_what_a_constant_of_the_file_names(functions):
+    text = """
+        IGNORE = -100
+
+        def mlm_accuracy(logits, labels):
+            keep = labels != IGNORE
+            hits = (logits.argmax(-1) == labels) & keep
+            return hits.sum().float() / keep.sum().clamp(min=1)
+    """
+    assert examine(functions(text)).wrong == []
+    (wrong,) = examine(functions(text.replace("keep.sum().clamp(min=1)", "labels.numel()"))).wrong
+    assert "counts labels that are left out" in wrong.trouble.sentence
+
+
 MASKING_TOLD_OF_PADDING = """
 def mask_tokens(input_ids, attention_mask, mask_token_id, vocab_size, special_ids=(), mlm_probability=0.15):
     \"\"\"80% become [MASK], 10% a random token, 10% stay.\"\"\"
