@@ -64,7 +64,7 @@ class _Tensor:
 def told_by_calls(module: nn.Module, around: Surroundings, parameters: Sequence[str]) -> dict[str, Told]:
     """What the first call that shows any shape says of these parameters of forward."""
     name = type(module).__name__
-    for source in around.sources:
+    for source in around.sources if parameters else ():
         if name not in source.text:
             continue
         for call, scope in source.calls:
