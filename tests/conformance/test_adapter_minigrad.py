@@ -65,7 +65,7 @@ ONE_OF_A_KIND = (
 )
 
 
-@pytest.mark.parametrize("claim", slow_but(ONE_OF_A_KIND, lambda claim: "every-op" not in claim))
+@pytest.mark.parametrize("claim", slow_but(ONE_OF_A_KIND, lambda claim: claim in ONE_OF_A_KIND[1:3]))
 def test_compiled_plans_keep_claims_about_models_caches_updates_and_gradients(claim):
     evidence, _ = evidence_of(CHECKS[claim], MinigradImplementation("compiled"), examples=0)
     assert evidence.ok, f"{evidence.what}: expected {evidence.expected}, got {evidence.got}"

@@ -68,7 +68,7 @@ class FewOpsAndADoubledSum(FewOps):
 @pytest.mark.parametrize(
     "claim",
     [
-        "every-op-has-the-gradient-of-its-value",
+        pytest.param("every-op-has-the-gradient-of-its-value", marks=pytest.mark.slow),
         "gradient-of-a-broadcast-value-is-summed",
         "activations-act-element-by-element",
         "activations-stay-finite-at-large-inputs",

@@ -36,7 +36,9 @@ def test_no_torch_is_no_misfit():
     assert versions.misfit("no_such_package_at_all") == ""
 
 
-@pytest.mark.parametrize(("impl", "said"), [("model.py:Doubled", True), ("reference", False)])
+@pytest.mark.parametrize(
+    ("impl", "said"), [pytest.param("model.py:Doubled", True, marks=pytest.mark.slow), ("reference", False)]
+)
 def test_the_summary_says_it_where_torch_is_used(pytester, monkeypatch, impl, said):
     pytester.makepyfile(model="from torch import nn\n\n\nclass Doubled(nn.ReLU):\n    pass\n")
     monkeypatch.setattr(versions, "version", lambda package: "2.4.0")

@@ -12,7 +12,7 @@ from tools.viewers.others import VIEWERS, Drawing, Viewer
 OURS = VIEWERS[0]
 
 
-@pytest.mark.parametrize("name", ["LLaMA", "BERT classifier"])
+@pytest.mark.parametrize("name", ["LLaMA", pytest.param("BERT classifier", marks=pytest.mark.slow)])
 def test_our_picture_names_shapes_parameters_and_lines_and_draws_repeated_blocks_once(name):
     row = program.look(OURS, name)
     assert all((row.shapes, row.lines, row.backward, row.parameters == 1, row.drawing.frames))

@@ -92,8 +92,8 @@ UNTESTED = {
 """The claims of the core of its kind that a specimen's design leaves without an answer; of the others none."""
 
 NAMES = [(file, name, kind) for (file, kind), names in SPECIMENS.items() for name in names.split()]
-FIRST = [names.split()[0] for names in SPECIMENS.values()]
-"""One of each file and kind; the others take two minutes together."""
+FIRST = {kind: names.split()[0] for (_, kind), names in reversed(SPECIMENS.items())}.values()
+"""One of each kind; the others take three minutes together."""
 SOME = slow_but(NAMES, lambda row: row[1] in FIRST)
 
 

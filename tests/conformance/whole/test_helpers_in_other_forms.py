@@ -260,8 +260,12 @@ def mask_tokens(input_ids, attention_mask, mask_token_id, vocab_size, special_id
     ("right", "wrong", "said"),
     [
         ("", "", ""),
-        ("masked_fill(~chosen", "masked_fill(~candidates", "teaches 90% of the words"),
-        ("chosen & ~replaced & coin", "chosen & coin", "of the selected words the mask"),
+        pytest.param(
+            "masked_fill(~chosen", "masked_fill(~candidates", "teaches 90% of the words", marks=pytest.mark.slow
+        ),
+        pytest.param(
+            "chosen & ~replaced & coin", "chosen & coin", "of the selected words the mask", marks=pytest.mark.slow
+        ),
         ("coin(mlm_probability) & candidates", "coin(mlm_probability)", "that the attention mask hides: padding"),
     ],
 )

@@ -108,9 +108,9 @@ class SparesPaddingOnly(OfADictionary):
     [
         (ChoosesWords, Verdict.PASS),
         (SparesPaddingOnly, Verdict.FAIL),
-        (ChoosesSpecialWords, Verdict.FAIL),
-        (OfADictionary, Verdict.PASS),
-        (TeachesTheOthers, Verdict.FAIL),
+        pytest.param(ChoosesSpecialWords, Verdict.FAIL, marks=pytest.mark.slow),
+        pytest.param(OfADictionary, Verdict.PASS, marks=pytest.mark.slow),
+        pytest.param(TeachesTheOthers, Verdict.FAIL, marks=pytest.mark.slow),
     ],
 )
 def test_a_method_that_masks_words_spares_the_special_words_of_its_model(cls, verdict):

@@ -45,12 +45,12 @@ STYLES = {
     ("style", "both", "alone"),
     [
         ("two tables", "PASS", "PASS"),
-        ("another loss that cannot be run", "PASS", "PASS"),
-        ("shares of a row", "NOT_PROVIDED", "NOT_PROVIDED"),
+        pytest.param("another loss that cannot be run", "PASS", "PASS", marks=pytest.mark.slow),
+        pytest.param("shares of a row", "NOT_PROVIDED", "NOT_PROVIDED", marks=pytest.mark.slow),
         ("a score for each word", "NOT_PROVIDED", "NOT_PROVIDED"),
         ("one direction twice", "FAIL", "PASS"),
-        ("a loss that reads both sides itself", "PASS", "PASS"),
-        ("one direction twice, in such a loss", "FAIL", "PASS"),
+        pytest.param("a loss that reads both sides itself", "PASS", "PASS", marks=pytest.mark.slow),
+        pytest.param("one direction twice, in such a loss", "FAIL", "PASS", marks=pytest.mark.slow),
         ("over the batch", "PASS", "FAIL"),
     ],
 )
