@@ -366,13 +366,11 @@ LIES = {
 }
 
 
-OTHER_LIES = [
-    pytest.param(lie, by, marks=pytest.mark.slow) for lie, by in [*((lie, 0) for lie in LIES), (list(LIES)[-1], 1)][1:]
-]
-"""Those of a run in this process, and one of a worker's."""
+TOLD = [*((lie, 0) for lie in LIES), (list(LIES)[-1], 1)]
+"""Each lie in a process of its own, and one by a worker."""
 
 
-@pytest.mark.parametrize(("lie", "processes"), [(next(iter(LIES)), 0), *OTHER_LIES])
+@pytest.mark.parametrize(("lie", "processes"), slow_but(TOLD, lambda told: told is TOLD[0]))
 def test_a_run_whose_counts_are_not_those_of_pytest_fails_in_a_sentence(pytester, lie, processes):
     liar = f"""
         import pytest

@@ -100,13 +100,13 @@ class StateProbes(LengthProbes):
         """The inputs that a call changes in place, with the user's line that writes first; "" where none is seen."""
         given = {name: value for name, value in self.tensors(inputs).items() if isinstance(value, Tensor)}
         before = {name: value.clone() for name, value in given.items()}
-        with self.mode(False), torch.no_grad(), default_dtype(self.torch_dtype), _Writes(given.values()) as writes:
+        with self.mode(False), torch.no_grad(), default_dtype(self.torch_dtype), _FirstWrites(given.values()) as writes:
             self.calling(self.module, {**self.tensors(inputs), **given})
         changed = {name: given[name] for name, value in before.items() if not torch.equal(value, given[name])}
         return {name: writes.lines.get(_memory(value), "") for name, value in changed.items()}
 
 
-class _Writes(Watching):
+class _FirstWrites(Watching):
     """The user's line that writes first into the memory of each of some tensors."""
 
     def __init__(self, tensors: Iterable[Tensor]) -> None:

@@ -82,12 +82,18 @@ def _told_by(module: nn.Module, method: Any, parameters: Sequence[str], depth: i
     return found
 
 
-def taken_as_they_are(module: nn.Module, parameters: Sequence[str]) -> list[str]:
-    """Those of these parameters that forward reads and never compares with None, nor asks whether they are given."""
+def _syntax_of_forward(module: nn.Module) -> ast.Module | None:
+    """The syntax of a module's forward, below its decorators; None where there is no source of it."""
     function = inspect.unwrap(getattr(module.forward, "__func__", type(module).forward))
     try:
-        tree = ast.parse(dedent(inspect.getsource(function)))
+        return ast.parse(dedent(inspect.getsource(function)))
     except (OSError, TypeError, SyntaxError):
+        return None
+
+
+def taken_as_they_are(module: nn.Module, parameters: Sequence[str]) -> list[str]:
+    """Those of these parameters that forward reads and never compares with None, nor asks whether they are given."""
+    if (tree := _syntax_of_forward(module)) is None:
         return []
     asked: set[str] = set()
     read: set[str] = set()
@@ -108,13 +114,10 @@ def taken_as_they_are(module: nn.Module, parameters: Sequence[str]) -> list[str]
 
 def called_by_forward(module: nn.Module) -> frozenset[str]:
     """The parameters of forward that it calls: a sublayer that is handed in."""
-    function = inspect.unwrap(getattr(module.forward, "__func__", type(module).forward))
-    try:
-        tree = ast.parse(dedent(inspect.getsource(function)))
-    except (OSError, TypeError, SyntaxError):
+    if (tree := _syntax_of_forward(module)) is None:
         return frozenset()
     called = {node.func.id for node in ast.walk(tree) if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)}
-    return frozenset(called & inspect.signature(function).parameters.keys())
+    return frozenset(called & inspect.signature(module.forward).parameters.keys())
 
 
 _OF_NUMBERS = frozenset(
@@ -126,10 +129,7 @@ _OF_NUMBERS = frozenset(
 def computed_with(module: nn.Module, parameters: Sequence[str]) -> list[str]:
     """Those of these parameters that forward never asks about, and takes for numbers: it asks for their sizes, turns
     their axes, or computes with them as they are."""
-    function = inspect.unwrap(getattr(module.forward, "__func__", type(module).forward))
-    try:
-        tree = ast.parse(dedent(inspect.getsource(function)))
-    except (OSError, TypeError, SyntaxError):
+    if (tree := _syntax_of_forward(module)) is None:
         return []
     used: set[str] = set()
     for node in ast.walk(tree):

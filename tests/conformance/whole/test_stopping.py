@@ -155,5 +155,6 @@ def test_no_folder_is_made_and_what_writes_texts_is_not_run(found, tmp_path, mon
     assert "os.makedirs" in MAKES_A_FOLDER
     assert found("import os\n" + dedent(MAKES_A_FOLDER))[IN_A_ROW] is True
     assert not (tmp_path / "kept").exists()
-    writes = MAKES_A_FOLDER.replace("os.makedirs('kept', exist_ok=True)", "open('log', 'a').write_text('x')")
-    assert found(writes) == {}
+    writes = MAKES_A_FOLDER.replace("os.makedirs('kept', exist_ok=True)", "Path('log').write_text('x')")
+    assert found("from pathlib import Path\n" + dedent(writes)) == {}
+    assert not (tmp_path / "log").exists()
