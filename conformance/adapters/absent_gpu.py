@@ -66,7 +66,8 @@ def _trees(module: ModuleType, root: Path) -> Iterator[ast.AST]:
     """The syntax of the imported files in a folder that may name a GPU."""
     inside = tuple(f"{folder}{os.sep}" for folder in {root, root.resolve()})
     imported = [] if root.resolve() == _OURS else list(sys.modules.values())
-    files = {str(getattr(one, "__file__", None) or "") for one in (module, *imported)}
+    known = [getattr(one, "__dict__", {}) for one in (module, *imported)]  # without asking lazy modules, which import
+    files = {str(names.get("__file__") or "") for names in known}
     for file in sorted(files):
         if file.startswith(inside) and file.endswith(".py") and "site-packages" not in file:
             with suppress(OSError, SyntaxError, ValueError):

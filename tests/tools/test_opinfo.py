@@ -15,8 +15,8 @@ from tools.opinfo.runs import DIFFERENT, EQUAL, REFUSED, UNCLEAR, Call, run  # n
 from tools.opinfo.samples import database, namesake, title  # noqa: E402
 
 SHARE = (
-    "cumsum", "var", "norm", "sort", "topk", "diagonal", "__getitem__", "scatter", "gather", "where", "median",
-    "unfold", "softmax", "nn.functional.cross_entropy", "nn.functional.pad.reflect", "index_copy", "diff", "arange",
+    "var", "norm", "sort", "topk", "diagonal", "__getitem__", "scatter", "gather", "where", "softmax",
+    "nn.functional.cross_entropy", "nn.functional.pad.reflect", "diff", "arange",
 )  # fmt: skip
 
 

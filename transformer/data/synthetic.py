@@ -16,7 +16,7 @@ Pairs = list[tuple[str, str]]
 
 
 def _word(rng: np.random.Generator, longest: int) -> str:
-    return "".join(rng.choice(list(LETTERS), rng.integers(1, longest + 1)))
+    return "".join(LETTERS[n] for n in rng.integers(0, len(LETTERS), rng.integers(1, longest + 1)))
 
 
 def _sum(rng: np.random.Generator, digits: int) -> tuple[str, str]:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import ast
 import inspect
+import linecache
 import re
+import sys
 from collections.abc import Iterator
 from contextlib import suppress
-from functools import cache
+from functools import cache, lru_cache
 from textwrap import dedent
 
 from torch import nn
@@ -17,14 +19,38 @@ from conformance.places import is_users
 
 @cache
 def source_of(cls: type) -> tuple[str, str, int] | None:
-    """Source, file and first line of a class of the user's; None for torch's and for one without a file. Kept, since
-    `inspect` parses the whole file each time."""
+    """Source, file and first line of a class of the user's; None for torch's and for one without a file."""
     if cls.__module__.split(".")[0] in ("torch", "builtins"):
         return None
-    with suppress(OSError, TypeError):
-        lines, start = inspect.getsourcelines(cls)
-        return "".join(lines), str(inspect.getsourcefile(cls)), start
+    with suppress(OSError, TypeError, SyntaxError):
+        file = str(inspect.getsourcefile(cls))
+        lines = linecache.getlines(file, getattr(sys.modules.get(cls.__module__), "__dict__", None))
+        found = _classes("".join(lines)).get(cls.__qualname__)
+        if found is not None:
+            return "".join(lines[found[0] - 1 : found[1]]), file, found[0]
     return None
+
+
+@lru_cache(maxsize=32)
+def _classes(text: str) -> dict[str, tuple[int, int]]:
+    """Of each class in a file, by its qualified name: its first line, with decorators, and its last. Kept, since
+    `inspect` parses the whole file for each class."""
+    found: dict[str, tuple[int, int]] = {}
+
+    def look(node: ast.AST, outside: str) -> None:
+        for inner in ast.iter_child_nodes(node):
+            name = f"{outside}{getattr(inner, 'name', '')}"
+            if isinstance(inner, ast.ClassDef):
+                first = min([inner.lineno, *(one.lineno for one in inner.decorator_list)])
+                found.setdefault(name, (first, inner.end_lineno or first))
+                look(inner, f"{name}.")
+            elif isinstance(inner, (ast.FunctionDef, ast.AsyncFunctionDef)):
+                look(inner, f"{name}.<locals>.")
+            else:
+                look(inner, outside)
+
+    look(ast.parse(text), "")
+    return found
 
 
 @cache

@@ -8,7 +8,7 @@ import re
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, lru_cache
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -102,10 +102,7 @@ class Source:
     @cached_property
     def tree(self) -> ast.Module:
         """The syntax; nothing for a text that is none."""
-        try:
-            return ast.parse(self.text)
-        except (SyntaxError, ValueError, RecursionError):
-            return ast.Module([], [])
+        return _parsed(self.text)
 
     @cached_property
     def _walked(self) -> _Walk:
@@ -183,6 +180,15 @@ class Source:
         if self.cells:
             return f"{self.path.name} cell {bisect_right(self.cells, node.lineno)}"
         return f"{self.path.name}:{node.lineno + self.line_offset}"
+
+
+@lru_cache(maxsize=32)
+def _parsed(text: str) -> ast.Module:
+    """Kept, since the models of a file have the same files around them. Nobody changes it."""
+    try:
+        return ast.parse(text)
+    except (SyntaxError, ValueError, RecursionError):
+        return ast.Module([], [])
 
 
 def read(path: Path, module: ModuleType | None = None) -> Source | None:

@@ -210,17 +210,24 @@ class Surroundings:
             found += [Path(folder) / name for name in sorted(names) if name.endswith(ending)]
             if len(found) > MAX_FILES:
                 break
-        return list(dict.fromkeys(path.resolve() for path in found))[:MAX_FILES]
+        real = (path.resolve() if path.is_symlink() else path for path in found)  # the folders are real
+        return list(dict.fromkeys(real))[:MAX_FILES]
 
 
 def _imported(paths: Iterable[Path]) -> dict[Path, ModuleType]:
-    """Of these files those that are imported modules. Only files of these names are looked up: a process with torch has
-    thousands of modules."""
-    names = {path.name for path in paths}
+    """Of these files those that are imported modules. Only files of these names are looked up, and of packages those
+    in folders of these names: a process with torch has thousands of modules."""
+    names = {_file_name(str(path)) for path in paths}
     if not names:
         return {}
     files = [(str(getattr(module, "__file__", None) or ""), module) for module in list(sys.modules.values())]
-    return {Path(file).resolve(): module for file, module in files if os.path.basename(file) in names}
+    return {Path(file).resolve(): module for file, module in files if _file_name(file) in names}
+
+
+def _file_name(path: str) -> str:
+    """The last part of a path; of a package with its folder."""
+    folder, name = os.path.split(path)
+    return os.path.join(os.path.basename(folder), name) if name == "__init__.py" else name
 
 
 def _loaded_alone(path: Path) -> ModuleType | None:

@@ -1,6 +1,7 @@
 """Every kernel is compiled for sm_90, with type inference: no double arithmetic, no spills, within its registers.
 
-No GPU is needed. Kernels that are written as text on demand are represented by forms that use every expression.
+No GPU is needed. Kernels that are written as text on demand are represented by forms that use every expression. The
+forms of the dtypes that models compute in are compiled each time, those of the other dtypes with `-m deep`.
 """
 
 import importlib
@@ -20,6 +21,8 @@ from minigrad.ops.registry import OPS
 pytest.importorskip("numba_cuda", reason="compiling kernels needs the extra [cuda]")
 
 CAPABILITY = (9, 0)
+DTYPES = ("float32", "bfloat16", "int64", "bool", "float64", "float16", "int8", "int16", "int32", "uint8")
+USUAL = DTYPES[:4]
 
 
 def operands(name):
@@ -45,10 +48,9 @@ def every_expression(dtype):
         yield Form(tuple((op, operands(op)) for op in chosen), inputs, tuple(outputs), kept, 1, 1)
 
 
-def casts():
-    dtypes = ("float32", "float64", "float16", "bfloat16", "int64", "int32", "int16", "int8", "uint8", "bool")
+def casts(dtypes):
     for source in dtypes:
-        targets = [target for target in dtypes if target != source]
+        targets = [target for target in DTYPES if target != source]
         outputs = tuple(Operand(target, DENSE) for target in targets)
         body = tuple((f"cast:{target}", (0,)) for target in targets)
         yield Form(body, (Operand(source, DENSE),), outputs, tuple(range(1, 1 + len(targets))), 1, 1)
@@ -68,22 +70,23 @@ def layouts():
         yield Form((), (Operand(dtype, Strided(0, "any")),), (Operand(dtype, Strided(1, 1)),), (0,), 3, 4)
 
 
-def forms():
-    for dtype in ("float32", "float64", "float16", "bfloat16", "int8", "int16", "int32", "int64", "uint8", "bool"):
+def forms(dtypes):
+    for dtype in dtypes:
         yield from every_expression(dtype)
-    yield from casts()
-    yield from layouts()
+    yield from casts(dtypes)
 
 
 def all_kernels():
     for module in sorted({s.split(":")[0] for op in OPS.values() for s in kernels.specs(op, "cuda").values()}):
         importlib.import_module(module)
     known = [kernel for kernel in KERNELS.values() if not kernel.name.startswith("fused_")]
-    written = {kernel.name: kernel for kernel in map(codegen.made, forms())}
-    return [*known, *written.values()]
+    usual = {kernel.name: kernel for kernel in map(codegen.made, (*layouts(), *forms(USUAL)))}
+    others = {kernel.name: kernel for kernel in map(codegen.made, forms(DTYPES[4:])) if kernel.name not in usual}
+    yield from (pytest.param(kernel, id=kernel.name) for kernel in (*known, *usual.values()))
+    yield from (pytest.param(kernel, id=kernel.name, marks=pytest.mark.deep) for kernel in others.values())
 
 
-@pytest.mark.parametrize("kernel", [pytest.param(kernel, id=kernel.name) for kernel in all_kernels()])
+@pytest.mark.parametrize("kernel", [*all_kernels()])
 def test_a_kernel_compiles_within_its_means(kernel: Kernel):
     from minigrad.kernels.cuda import compiler
 
