@@ -13,6 +13,11 @@ def slow_but(values: Iterable[Any], is_quick: Callable[[Any], bool]) -> list[Any
     return [value if is_quick(value) else _slow(value) for value in values]
 
 
+def one_in(count: int, values: Iterable[Any]) -> list[Any]:
+    """The values for `parametrize`, all marked slow but the first and each `count`-th after it."""
+    return [value if number % count == 0 else _slow(value) for number, value in enumerate(values)]
+
+
 def _slow(value: Any) -> Any:
     values = value if isinstance(value, tuple) else (value,)
     return pytest.param(*values, marks=pytest.mark.slow)

@@ -47,11 +47,11 @@ def test_every_role_is_provided_with_its_canonical_parameters(role):
         np.testing.assert_array_equal(value, values[name], err_msg=name)
 
 
-LONG = ("cached-steps-equal-causal-attention", "gradient-passes-the-skip-path")
 OF_PARTS = [claim for claim, check in CHECKS.items() if not ABSENT & set(check.roles)]
 
 
-@pytest.mark.parametrize("claim", slow_but(OF_PARTS, lambda claim: claim not in LONG))
+@pytest.mark.deep  # `pytest conformance/` is a stage of CI
+@pytest.mark.parametrize("claim", OF_PARTS)
 def test_minigrad_fails_no_check(claim):
     evidence, _ = evidence_of(CHECKS[claim], MinigradImplementation(), examples=2)
     assert evidence.ok, f"{evidence.what}: expected {evidence.expected}, got {evidence.got}"

@@ -126,6 +126,7 @@ def test_what_torch_has_not_is_not_provided_with_a_reason(role):
         TorchImplementation().build(role, config)
 
 
+@pytest.mark.deep  # `pytest conformance/ --impl torch` is a stage of CI
 @pytest.mark.parametrize("claim", CHECKS)
 def test_torch_fails_no_check(claim):
     try:

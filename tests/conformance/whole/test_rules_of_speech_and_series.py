@@ -8,6 +8,7 @@ their own and is a model all the same; `valid` says which of its steps were seen
 from __future__ import annotations
 
 import pytest
+from slow import one_in
 
 torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
@@ -205,22 +206,25 @@ class LosesDoubleLetters(HearsAndReads):
 
 @pytest.mark.parametrize(
     ("cls", "claim", "verdict"),
-    [
-        (HearsAndReads, "ctc-loss-gets-log-probabilities", "PASS"),
-        (GivesProbabilities, "ctc-loss-gets-log-probabilities", "FAIL"),
-        (HearsAndReads, "ctc-text-merges-repeats-then-drops-blanks", "PASS"),
-        (LosesDoubleLetters, "ctc-text-merges-repeats-then-drops-blanks", "FAIL"),
-        (HearsAndReads, "ctc-text-drops-the-blank-of-the-loss", "PASS"),
-        (HearsAndReads, "ctc-loss-counts-the-real-frames", "PASS"),
-        (HearsAndReads, FRAMES, "PASS"),
-        (SeesAllFrames, FRAMES, "FAIL"),
-        (LengthsBehindFrames, FRAMES, "PASS"),
-        (OfOneNumberOfFrames, FRAMES, "PASS"),
-        (OfOneNumberThatSeesAll, FRAMES, "FAIL"),
-        (HearsAndReads, "losses-teach-no-padding", "PASS"),
-        (TeachesPadding, "losses-teach-no-padding", "FAIL"),
-        (HearsAndReads, "losses-teach-the-next-word", "PASS"),
-    ],
+    one_in(
+        3,
+        [
+            (HearsAndReads, "ctc-loss-gets-log-probabilities", "PASS"),
+            (GivesProbabilities, "ctc-loss-gets-log-probabilities", "FAIL"),
+            (HearsAndReads, "ctc-text-merges-repeats-then-drops-blanks", "PASS"),
+            (LosesDoubleLetters, "ctc-text-merges-repeats-then-drops-blanks", "FAIL"),
+            (HearsAndReads, "ctc-text-drops-the-blank-of-the-loss", "PASS"),
+            (HearsAndReads, "ctc-loss-counts-the-real-frames", "PASS"),
+            (HearsAndReads, FRAMES, "PASS"),
+            (SeesAllFrames, FRAMES, "FAIL"),
+            (LengthsBehindFrames, FRAMES, "PASS"),
+            (OfOneNumberOfFrames, FRAMES, "PASS"),
+            (OfOneNumberThatSeesAll, FRAMES, "FAIL"),
+            (HearsAndReads, "losses-teach-no-padding", "PASS"),
+            (TeachesPadding, "losses-teach-no-padding", "FAIL"),
+            (HearsAndReads, "losses-teach-the-next-word", "PASS"),
+        ],
+    ),
 )
 def test_a_recogniser_with_a_decoder_is_tested(cls, claim, verdict):
     assert result(cls, claim).verdict.name == verdict
