@@ -325,6 +325,7 @@ def every_part_counts(impl: Any, draw: Draw) -> Evidence:
         idle = np.flatnonzero(found == 0)
         cut = len(found) - subject.stretch + 1 if not subject.calling.main.vocab else len(found)
         idle = idle if (idle < cut).any() else idle[:0]  # what is left over behind the last whole stretch
+        idle = idle[idle < len(found) - 1] if subject.calling.end is not None else idle  # the end stands last
         what = f"word {idle[0]}" if len(idle) else ""
     else:
         before, idle, what = subject(**inputs)["out"], np.zeros(0, int), ""

@@ -41,6 +41,9 @@ SHIFTED = "(B, T, V) and (B, T), which it shifts"
 """It is given the tokens themselves: logits at t are taught token t + 1. Only where they are called tokens."""
 TOKENS = r".*(ids|idx|tok(en)?s?|seq(uence)?s?|labels?|x|words|events|notes|chars)"
 
+_WEIGHT = r"(^|_)(z|aux|weight|coef\w*|lambda|lam|gamma|beta|penalty|entropy|confidence)(_|$)"
+"""Names of the weights of what a loss adds to its cross-entropy."""
+
 Form = tuple[Callable[[Tensor], Tensor], Callable[[Tensor], Tensor]]
 FORMS: dict[str, Form] = {
     "(N, V) and (N,)": (lambda x: x, lambda t: t),
@@ -147,8 +150,10 @@ def resolve(found: Any) -> list[Served]:
     exact: Loss | None = None
     pads = (False, True) if loss.takes("pad") else (False,)
     marks = (False, True) if _may_hide(found, loss) else (False,)
-    for form, scale, is_word, hides in product(_forms(loss), _inputs(found, loss), pads, marks):
-        candidate = replace(loss, form=form, scale=scale, pad_is_word=is_word, hides=hides)
+    calls = dict.fromkeys(map(tuple, ({**loss.call.fixed, **_more_terms(loss)}.items(), loss.call.fixed.items())))
+    for fixed, form, scale, is_word, hides in product(calls, _forms(loss), _inputs(found, loss), pads, marks):
+        call = replace(loss.call, fixed=dict(fixed))
+        candidate = replace(loss, call=call, form=form, scale=scale, pad_is_word=is_word, hides=hides)
         try:
             got = candidate.value(logits, targets, eps=0.0)
             if candidate.takes("pad") and not is_word:  # that label is an index to some
@@ -199,6 +204,15 @@ def _signature(found: Any) -> Loss:
     data = {key: words for key, words in WORDS.items() if key not in ("logits", "targets")}
     build = read(found, data)
     return Loss(found, build, read(cls.forward, WORDS, ("logits", "targets")))
+
+
+def _more_terms(loss: Loss) -> dict[str, float]:
+    """The weights of what else the loss may add, all 0, as they are called: a z-loss, an entropy, a focus."""
+    if loss.build is not None:
+        return {}
+    known = {*loss.call.parameter_of.values()}
+    more = [p for p in inspect.signature(loss.found).parameters.values() if p.name not in known]
+    return {p.name: 0.0 for p in more if type(p.default) is float and re.search(_WEIGHT, p.name.lower())}
 
 
 def _may_hide(found: Any, loss: Loss) -> bool:

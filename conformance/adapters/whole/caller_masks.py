@@ -76,6 +76,8 @@ def with_padding_mask(module: nn.Module, calling: Calling) -> Calling:
             if not leaks:
                 continue
             least, at = min(leaks)
+            alike = [other for leak, other in leaks if leak == least]
+            at = next((other for other in alike if _is_neutral(module, calling, offered[other])), at)
             named = PADDING_MASK.search(parameter.lower()) is not None
             rest = [offered[other] for _, other in sorted(leaks)] if least >= _HIDES else []
             attended = next((mask for mask in rest if _hides_from_attention(module, calling, mask)), None)
@@ -119,6 +121,7 @@ def _shares(module: nn.Module, calling: Calling) -> frozenset[str]:
 def _leak(module: nn.Module, candidate: Calling, keys: str, hidden_at: int) -> float | None:
     """How much a token that is hidden changes the other answers, beside a token that is shown: 0 where it is hidden,
     near 1 where that changes nothing. None where the model does not run so, or hides too much."""
+    candidate = replace(candidate, filler=None)
     data = first_data(candidate, candidate.main.length or T)
     main = candidate.main.meaning
     if data[keys].ndim != 2 and candidate.input(keys).shape[0] is not None:
@@ -145,6 +148,20 @@ def _leak(module: nn.Module, candidate: Calling, keys: str, hidden_at: int) -> f
     if seen <= 1e-5 * scale:
         return None
     return 0.0 if leak <= 1e-5 * scale else leak / seen
+
+
+def _is_neutral(module: nn.Module, calling: Calling, mask: Mask) -> bool:
+    """Whether a mask that hides nothing changes nothing: another form may take the place of the causal mask."""
+    data = first_data(calling, calling.main.length or T)
+    real = torch.ones(data[mask.keys].shape[:2], dtype=torch.bool)
+    shown = {**data, "padding" if mask.keys in ("ids", "x") else f"{mask.keys}_padding": real}
+    with suppress(Exception):
+        before, after = (
+            calling(module, data)["out"],
+            replace(calling, masks=(*calling.masks, mask))(module, shown)["out"],
+        )
+        return torch.allclose(before, after, atol=1e-5)
+    return False
 
 
 def _hides_from_attention(module: nn.Module, calling: Calling, mask: Mask) -> bool:

@@ -73,6 +73,8 @@ class Calling:
     drops_last: forward leaves the last word out, which it has no label for: it is given one more than is asked about.
     starts: the target are labels, before which forward puts a sign of the start: it is given one word more than is
     asked about, which it leaves out, and answers for the start, too.
+    end, filler: the number with which each text ends, and the one that stands where it has padding, where forward finds
+    by it the place that it answers for.
     batch_first: False for (T, B). layout: of the answer, one of layouts.LAYOUTS; outputs: how many numbers its last
     axis has.
     """
@@ -99,6 +101,8 @@ class Calling:
     in_lists: bool = False
     drops_last: bool = False
     starts: bool = False
+    end: int | None = None
+    filler: int | None = None
     facts: tuple[Fact, ...] = ()
 
     @property
@@ -135,6 +139,7 @@ class Calling:
     def arguments(self, inputs: Mapping[str, Tensor]) -> dict[str, Any]:
         """forward's keyword arguments for data ``(B, T)``, and for "padding", "labels", "types", if given."""
         inputs = self.with_one_more(inputs) if self.drops_last or self.starts else inputs
+        inputs = self._marked(inputs) if self.end is not None or self.filler is not None else inputs
         turned = {m: self.turned(x) if x.ndim > 1 else x for m, x in inputs.items() if isinstance(x, Tensor)}
         turned_inputs = {**inputs, **turned}
         given = {one.parameter: one.laid(turned[one.meaning]) for one in self.inputs}
@@ -163,6 +168,16 @@ class Calling:
         """The inputs with the last word of the main one twice."""
         along = {self.main.meaning, "padding", f"{self.main.meaning}_padding", "labels", "types", "positions"}
         return {name: torch.cat([x, x[:, -1:]], 1) if name in along else x for name, x in inputs.items()}
+
+    def _marked(self, inputs: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """The inputs with the end in the place of the last real word of each text, and the filler where it has
+        padding."""
+        ids, real = inputs[self.main.meaning], real_tokens(inputs, self.main.meaning)
+        if self.end is not None:
+            ids = ids.scatter(1, (real * torch.arange(1, real.shape[1] + 1)).argmax(1)[:, None], self.end)
+        if self.filler is not None:
+            ids = ids.where(real, self.filler)
+        return {**inputs, self.main.meaning: ids}
 
     def turned(self, x: Tensor) -> Tensor:
         """Between (B, T, ...) and the model's order."""

@@ -259,7 +259,10 @@ def readings(subject: RunningModel) -> list[Reading]:
     named = blank_of(subject)
     blank = calls[0].blank if calls else named
     # The text is asked with the blank that the model names: that the loss has another is a mistake of its own.
-    first, second = [word for word in _letters_of(subject, letters) if word not in (named, blank)][:2]
+    found_letters = [word for word in _letters_of(subject, letters) if word not in (named, blank)]
+    if len(found_letters) < 2:
+        raise NotProvided("what it answers are no letters")
+    first, second = found_letters[:2]
     made_by = next((one.made_by for one in calls if one.made_by), "")
     path = [first, first, named, first, second, second, named]
     mixed = list(dict.fromkeys([first, blank, second, named, 0, letters - 1]))

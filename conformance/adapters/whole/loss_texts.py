@@ -18,6 +18,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from conformance.adapters.inference.calls import tensors_in
+from conformance.adapters.whole.beside import numbers
+from conformance.adapters.whole.calling import default_dtype
 from conformance.adapters.whole.names import MAY_BE_LABELS, PREFIX, meaning_of
 from conformance.adapters.whole.pads import PadProbes
 from conformance.protocol import NotProvided
@@ -45,7 +48,7 @@ class Texts:
         tags: str = "",
     ) -> None:
         """also: names of parameters with a default that are given, too. tags: which labels are a class for each
-        position, "all" or the "first"; the others are one for each text."""
+        position, "all" or the "first"; the others are one for each text. "numbers": labels are like the answer."""
         self.also, self.tags, self.tagged = also, tags, 0
         self.subject, self.padded, self.flat, self.wider, self.marked = subject, padded, flat, wider, marked
         self.marks: list[str] = []
@@ -128,7 +131,9 @@ class Texts:
             return 0
         of_rows = not subject.positions and calling.outputs and (said == "labels" or re.fullmatch(r"y|targets?", lower))
         if of_rows or re.match(r"(nsp|cls|sent\w*|next_sent\w*|class)_?(labels?|targets?)", lower):
-            return torch.arange(ROWS) % min(calling.outputs if of_rows else 2, 2)
+            is_like_the_answer = of_rows and self.tags == "numbers"
+            classes = min(calling.outputs if of_rows else 2, 2)
+            return self._numbers() if is_like_the_answer else torch.arange(ROWS) % classes
         if self.tags and not own and (said == "labels" or re.search(r"(^|_)(labels?|targets?|tags?)$|^y$", lower)):
             self.tagged += 1
             of_places = self.tags == "all" or self.tagged == 1
@@ -139,6 +144,14 @@ class Texts:
             return dict(packed[calling.packed])
         source = own == "src" or (calling.two_sided and _SOURCE.search(lower) and own != "tgt")
         return self._text(name, SOURCE if source else TEXT)
+
+    def _numbers(self) -> Tensor:
+        """Numbers in the shape of what the model answers, a row for each text."""
+        subject = self.subject
+        given = subject.calling.arguments(subject.tensors(subject.example(ROWS, seed=91)))
+        with torch.no_grad(), subject.mode(False), default_dtype(subject.torch_dtype):
+            answer = next(one for one in tensors_in(subject.module(**given)) if one.is_floating_point())
+        return numbers("labels", answer.shape).to(answer.dtype)
 
     def _marks(self, name: str, said: str) -> Tensor:
         """Which words count, (B, T), or how many, (B)."""

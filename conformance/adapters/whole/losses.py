@@ -217,7 +217,7 @@ class LossProbes(PadProbes):
 
 def _runs(subject: PadProbes, padded: bool, wider: int, marked: bool) -> Iterator[LossRun]:
     for name, function, method in loss_candidates(subject):
-        for flat, lean, tags in _forms(subject):
+        for flat, lean, tags in _forms(subject, function):
             texts = Texts(subject, padded, flat, wider, marked, tags=tags)
             try:
                 given = texts.arguments(function, lean)
@@ -238,9 +238,15 @@ def _optional_prefixes(function: Callable[..., Any]) -> list[str]:
     return [p.name for p in parameters if p.default is not p.empty and PREFIX.fullmatch(p.name.lower())]
 
 
-def _forms(subject: PadProbes) -> Iterator[tuple[bool, bool, str]]:
+def _forms(subject: PadProbes, function: Callable[..., Any]) -> Iterator[tuple[bool, bool, str]]:
     """Whether labels are flat, whether what has a default is left out, and which labels are tags: those of a model that
-    answers each position with one of a few classes, all of them or the first alone."""
+    answers each position with one of a few classes, all of them or the first alone. Where each row gets several numbers
+    and the loss is one of numbers, a label is as many numbers."""
+    texts = "".join([text_of(function), *map(text_of, functions_called_by(function))])
+    is_of_numbers = _OF_NUMBERS.search(texts) and not _OF_CLASSES.search(texts)
+    if is_of_numbers and not subject.positions and subject.calling.outputs > 1:
+        yield (False, True, "numbers")
+        return
     yield from ((False, True, ""), (True, True, ""), (False, False, ""))
     calling, writes = subject.calling, subject.kind in ("language_model", "sequence_to_sequence")
     if not writes and calling.layout == "(B, T, V)" and 0 < calling.outputs < calling.main.vocab:
@@ -257,7 +263,8 @@ def loss_candidates(subject: PadProbes) -> Iterator[tuple[str, Callable[..., Any
         own = not function.__module__.startswith("torch")
         if own and not name.startswith("__") and name != "forward" and (_LOSS.search(name) or _is_a_loss(function)):
             yield name, function, True
-    for name, function in vars(sys.modules.get(cls.__module__, object())).items():
+    beside = list(vars(sys.modules.get(cls.__module__, object())).items())  # the user's code may add names meanwhile
+    for name, function in beside:
         if inspect.isfunction(function) and function.__module__ == cls.__module__ and _LOSS.search(name):
             first = next(iter(inspect.signature(function).parameters.values()), None)
             if first is not None and MODELS.fullmatch(first.name.lower()):

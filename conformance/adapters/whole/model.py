@@ -41,6 +41,7 @@ from conformance.adapters.whole.inside import InsideProbes
 from conformance.adapters.whole.kinds import KINDS, kind_of
 from conformance.adapters.whole.label_probes import LabelProbes
 from conformance.adapters.whole.making import Made
+from conformance.adapters.whole.marks import with_marks
 from conformance.adapters.whole.masked_losses import MaskedLossProbes
 from conformance.adapters.whole.measuring import MeasureProbes
 from conformance.adapters.whole.merging import MergeProbes
@@ -127,7 +128,7 @@ def whole_model(made: Made, kind: str = "", stated: Stated | None = None) -> Who
     if kind not in KINDS:
         kind, told = kind_of(module, calling)
         evidence += told
-    calling = with_padding_mask(module, with_masks(module, calling, kind))
+    calling = with_padding_mask(module, with_marks(module, with_masks(module, calling, kind)))
     subject = WholeModel(made, module, calling, kind, [*made.facts, *calling.facts, *evidence], pairs=pairs)
     subject = in_double(subject)
     subject = subject if stated.weights else with_room(subject)

@@ -131,19 +131,23 @@ class _Read(Watching):
 def pad_of(subject: RunningModel) -> int | None:
     """The token that the model says is padding: an attribute of it or its config, of its table of tokens, a constant of
     its file, or the one number that a run compares its tokens with."""
-    module = subject.module
+    vocab = subject.calling.inputs[0].vocab
+    said = said_pad(subject.module, vocab)
+    return compared_with(subject) if said is None and vocab else said
+
+
+def said_pad(module: nn.Module, vocab: int) -> int | None:
+    """The token of which the code of a model says in words that it is padding."""
     for items in settings_of(module):
         for name, value in items.items():
             is_id = isinstance(value, int) and not isinstance(value, bool)
-            if "pad" in name.lower() and is_id and 0 <= value < subject.calling.inputs[0].vocab:
+            if "pad" in name.lower() and is_id and 0 <= value < vocab:
                 return int(value)
-    vocab = subject.calling.inputs[0].vocab
     tables = (part for part in module.modules() if isinstance(part, nn.Embedding) and part.num_embeddings == vocab)
     of_tables = next((int(t.padding_idx) for t in tables if t.padding_idx is not None), None)
     scope = vars(sys.modules.get(type(module).__module__, object())) if of_tables is None else {}
     constants = (v for n, v in scope.items() if re.fullmatch(r"(\w+_)?pad(ding)?(_\w+)?", n.lower()) and type(v) is int)
-    said = next((v for v in constants if 0 <= v < vocab), of_tables)
-    return compared_with(subject) if said is None and vocab else said
+    return next((v for v in constants if 0 <= v < vocab), of_tables)
 
 
 class _Compared(Watching):
@@ -166,9 +170,12 @@ def compared_with(subject: RunningModel) -> int | None:
     """The one token that a run compares all its tokens with; None where there is none, or several."""
     data = subject.example()
     ids = [torch.tensor(data[one.meaning]) for one in subject.calling.inputs if one.vocab]
+    if subject.calling.end is not None:
+        ids[-1][:, -1] = subject.calling.end
     ids = [tokens if subject.calling.batch_first else tokens.T for tokens in ids]
     with suppress(Exception), quiet_evaluation(subject.module), _Compared(ids) as compared:
         subject.run(data)
-        if len(compared.seen) == 1:
-            return compared.seen.pop()
+        numbers = compared.seen - {subject.calling.end}
+        if len(numbers) == 1:
+            return numbers.pop()
     return None
