@@ -9,18 +9,22 @@ import ast
 import copy
 import inspect
 import re
+import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from textwrap import dedent
-from types import MethodType
+from types import FrameType, MethodType
 from typing import Any
 
+from conformance.adapters.functions.subjects import file_of
 from conformance.adapters.helpers.configured import Configured
 
 SECONDS = 1.5
 """Processor time after which no further edit is tried."""
+SECONDS_OF_AN_EDIT = 0.4
+"""Processor time after which an edit is given up, where a loop may never end with it."""
 
 _OPERATORS: dict[type, tuple[type, ...]] = {
     ast.Add: (ast.Sub, ast.Mult),
@@ -69,22 +73,49 @@ def mended(function: Callable[..., Any], is_right: Callable[[Callable[..., Any]]
     if not isinstance(tree.body[0], ast.FunctionDef) or function.__closure__:
         return None
     tree.body[0].decorator_list = []
+    loops = re.search(r"\bwhile\b", file_of(function)) is not None
     until = time.process_time() + SECONDS
     for stage, changed, statement in edits(tree):
         if time.process_time() > until:
             return None
         if isinstance(statement, ast.Return) and isinstance(statement.value, ast.Tuple):
             continue  # by its names the results are told apart
-        with suppress(Exception):
+        with suppress(Exception, _Endless):
             scope = dict(function.__globals__)
             exec(compile(ast.fix_missing_locations(changed), function.__code__.co_filename, "exec"), scope)
             made = scope[tree.body[0].name]
             made.__module__, made.__wrapped__ = function.__module__, function  # its text is that of the user's
             made = given.of(made) if isinstance(given, Configured) else made
-            if is_right(made if owner is None else MethodType(made, owner)):
+            with _ending(function.__code__.co_filename, loops):
+                right = is_right(made if owner is None else MethodType(made, owner))
+            if right:
                 text = ast.unparse(statement).split("\n")[0] if stage in (_likely, _parts_left_out) else ""
                 return Edit(first + statement.lineno - 1, text)
     return None
+
+
+class _Endless(BaseException):
+    """An edit makes a loop that does not end. No trial may take it for an error of the function."""
+
+
+@contextmanager
+def _ending(file: str, loops: bool) -> Iterator[None]:
+    """What runs inside, of the code of a file, ends after a while with _Endless. loops: whether this may be needed."""
+    before, until = sys.gettrace(), time.process_time() + SECONDS_OF_AN_EDIT
+
+    def each(frame: FrameType, event: str, arg: Any) -> Any:
+        if time.process_time() > until:
+            raise _Endless
+        return each
+
+    if not loops:
+        yield
+        return
+    sys.settrace(lambda frame, event, arg: each if frame.f_code.co_filename == file else None)
+    try:
+        yield
+    finally:
+        sys.settrace(before)
 
 
 def edits(tree: ast.Module) -> Iterator[tuple[Changes, ast.Module, ast.stmt]]:
