@@ -508,3 +508,19 @@ changed(
     breaks=("augmented-data-are-copies-where-said",),
     defect="The frames are zeroed in place: the data of later epochs are destroyed.",
 )
+changed(
+    "LastButOneIsTrainedOn",
+    HELPERS,
+    "one[:-2] for user",
+    "one[:-1] for user",
+    breaks=("held-out-items-are-not-trained-on",),
+    defect="The item for validation is trained on, too.",
+)
+changed(
+    "SentinelsBehindTheirSpans",
+    HELPERS,
+    "[sentinel, *tokens[start:end]]",
+    "[*tokens[start:end], sentinel]",
+    breaks=("sentinels-stand-for-what-is-behind-them",),
+    defect="The targets give a span before its sentinel, and so behind that of another.",
+)

@@ -126,7 +126,7 @@ def made_of(collate: Called, texts: list[list[int]]) -> tuple[Form, Any]:
 def tables_of(collate: Called, made: Any) -> list[tuple[str, Tensor]]:
     """The matrices of whole numbers with a row for each text, under their names; (T, B) turned round."""
     found = []
-    for name, part in _named(collate, made):
+    for name, part in named_as_returned(collate, made):
         if isinstance(part, list) and part and isinstance(part[0], list):
             with suppress(ValueError, TypeError):
                 part = torch.tensor(part)
@@ -141,7 +141,7 @@ def tables_of(collate: Called, made: Any) -> list[tuple[str, Tensor]]:
 
 
 def _vectors(made: Any, collate: Called) -> list[tuple[str, Tensor]]:
-    found = [(name, torch.as_tensor(part)) for name, part in _named(collate, made) if _is_vector(part)]
+    found = [(name, torch.as_tensor(part)) for name, part in named_as_returned(collate, made) if _is_vector(part)]
     return [(name, part) for name, part in found if part.dim() == 1 and len(part) == len(TEXTS)]
 
 
@@ -149,7 +149,7 @@ def _is_vector(part: Any) -> bool:
     return isinstance(part, Tensor) or (isinstance(part, list) and bool(part) and isinstance(part[0], int))
 
 
-def _named(collate: Called, made: Any) -> list[tuple[str, Any]]:
+def named_as_returned(collate: Called, made: Any) -> list[tuple[str, Any]]:
     """What it returned, named as in its dict, or as its return statement names the items of a tuple."""
     found = named_parts(made)
     if any(name for name, _ in found):
@@ -264,7 +264,10 @@ def typed_pair(pair: Called) -> Iterator[Trouble]:
             f"{pair.name} does not hold the words of both texts in their order.", "11, 12, 13, ..., 21, 22", shown(ids)
         )
         return
-    named = [(name.lower(), part.tolist() if isinstance(part, Tensor) else part) for name, part in _named(pair, made)]
+    named = [
+        (name.lower(), part.tolist() if isinstance(part, Tensor) else part)
+        for name, part in named_as_returned(pair, made)
+    ]
     types = next((part for name, part in named if re.search(r"type|seg", name)), None)
     if types is None or len(types) != len(ids):
         return

@@ -17,6 +17,8 @@ from conformance.adapters.helpers import (  # noqa: F401  (they register their k
     decoding,
     distilling,
     ends_of_labels,
+    hidden_spans,
+    holding_out,
     images,
     infilling,
     losses,

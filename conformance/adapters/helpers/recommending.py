@@ -6,12 +6,14 @@ import random
 import re
 from collections.abc import Iterator
 from contextlib import suppress
+from itertools import product
 from typing import Any
 
 import numpy as np
 import torch
 
-from conformance.adapters.helpers.trial import Called, OtherKind, Trouble, helper, parts, shown, tensor
+from conformance.adapters.helpers.collating import named_as_returned
+from conformance.adapters.helpers.trial import Called, OtherKind, Trouble, helper, shown, tensor
 
 _ITEMS = r"history|hist|items?|seq(uence)?|x|ids|tokens?|user_items|interactions"
 _LONGEST = r"max_?len(gth)?|length|n|size|seq_?len|l"
@@ -81,35 +83,83 @@ def unseen(sample: Called) -> Iterator[Trouble]:
         )
 
 
+_HISTORIES = (
+    [31, 12, 45, 23, 14, 38, 27],
+    [31, 12, 45, 23, 14, 38, 27, 41, 19, 33, 16, 29],
+)
+"""Histories of items that are all different, shorter and longer than what is asked for."""
+_ROOM = 9
+_PAIR = r"seq(uence)?|history|example|sample|instance"
+
+
 @helper(
     "examples-are-labelled-with-the-next-item",
-    r"(make|build|get|create|training|train)_?(training_?|train_?)?(example|sample|instance|sequences?)s?$|make_example",
+    rf"(make|build|get|create|training|train|sample|draw|prepare)_?((training|train|user|next|pos_neg)_?)*({_PAIR})s?$"
+    rf"|({_PAIR}|items)_?to_?(example|sample|instance|pair|input)s?|make_example|shift_(history|items|sequence)",
     {
         "rng": r"rng|generator|random(_state)?|gen",
         "longest": _LONGEST,
-        "many": r"n_?items|num_?items|item_?num|vocab(_size)?",
+        "many": r"n_?items?|num_?items?|item_?(num|count)|vocab(_size)?",
         "items": _ITEMS,
     },
-    ("items", "longest"),
+    ("items",),
 )
 def next_items(example: Called) -> Iterator[Trouble]:
-    """Of the history 1, 2, 3, ... each label is the item plus one."""
-    for source in _SOURCES:
+    """The label of each item is the one behind it in the history."""
+    if _OTHER_WAYS.search(example.says) or (re.search("mask|mlm", example.source.lower()) and not _has_pos(example)):
+        raise OtherKind("it may hide or exchange items, or go backwards")
+    judged = [_steps(example, history) for history in _HISTORIES]
+    for history, steps in zip(_HISTORIES, judged, strict=True):
+        if len(steps) < 3:
+            raise OtherKind("it gives too few items with labels")
+        if all(step < 1 for step, _, _ in steps):
+            step, item, label = steps[0]
+            what = "itself" if step == 0 else "one before it"
+            yield Trouble(
+                f"{example.name} labels an item with {what}, not with the next of the history.",
+                f"{history[history.index(item) + 1]} for the item {item} of {', '.join(map(str, history[:7]))}",
+                label,
+            )
+            return
+    if any(step != 1 for steps in judged for step, _, _ in steps):
+        raise OtherKind("its labels are other items, and nothing shows which")
+
+
+_OTHER_WAYS = re.compile(r"mask|cloze|mlm|bert|backward|revers|flip|augment|view|contrast|crop|shuffl")
+_LABELS = re.compile(r"(pos|label|target|tgt|next|gold|y|out)\w*|\w*_(pos|labels?|targets?|next|y|out)")
+
+
+def _has_pos(example: Called) -> bool:
+    return re.search(r"\bpos", example.source.lower()) is not None
+
+
+def _steps(example: Called, history: list[int]) -> list[tuple[int, int, int]]:
+    """How far behind each item its label stands in the history, with both. Raises OtherKind where the whole history
+    is given twice: then something else shifts the labels."""
+    rows = _rows(example, history)
+    items, labels = rows[:2]
+    both = [(a, b) for a, b in zip(items, labels, strict=True) if a != 0 and b != 0]
+    read = [a for a, _ in both]
+    if not {*read, *(b for _, b in both)} <= {*history} or read != [a for a in history if a in read]:
+        raise OtherKind("it gives no items of the history in their order")
+    if len(rows) == 2 and items == labels and history[-1] in items:
+        raise OtherKind("inputs and labels are the same: what trains shifts them")
+    return [(history.index(b) - history.index(a), a, b) for a, b in both]
+
+
+def _rows(example: Called, history: list[int]) -> list[list[int]]:
+    """What it makes of a history: the items, their labels, and what else is as long; the labels second."""
+    for source, form in product(_SOURCES, (list[int], np.array, torch.tensor)):
         with suppress(Exception):
-            made = parts(example(items=list(range(1, 8)), longest=10, many=100, rng=source))
-            rows = [tensor(part).reshape(-1) for part in made]
+            made = example(items=form(history), longest=_ROOM, many=60, rng=source)
+            named = named_as_returned(example, made)
             break
     else:
         raise OtherKind("it gives no example")
-    if len(rows) < 2 or len(rows[0]) != len(rows[1]):
+    rows = [(name, tensor(part)) for name, part in named if not re.fullmatch(r"\w*(mask|len)\w*", name)]
+    rows = [(name, row.reshape(-1)) for name, row in rows if row.dim() == 1 or (row.dim() == 2 and len(row) == 1)]
+    if len(rows) not in (2, 3) or any(len(row) != len(rows[0][1]) for _, row in rows):
         raise OtherKind("it gives no labels")
-    items, labels = rows[:2]
-    both = (items > 0) & (labels > 0)
-    if not bool(both.any()) or set(items[both].tolist()) - set(range(1, 8)):
-        raise OtherKind("it gives no items of the history")
-    if not bool((labels[both] == items[both] + 1).all()):
-        yield Trouble(
-            f"{example.name} labels an item with another one than the next of the history.",
-            shown(items[both] + 1),
-            shown(labels[both]),
-        )
+    if _LABELS.fullmatch(rows[0][0]) and not _LABELS.fullmatch(rows[1][0]):
+        rows[:2] = rows[1::-1]
+    return [[int(number) for number in row.tolist()] for _, row in rows]

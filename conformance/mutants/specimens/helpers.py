@@ -466,3 +466,29 @@ def spec_augment(frames, lengths, width=4):
         start = int(torch.randint(0, n - width + 1, ()))
         out[row, start : start + width] = 0.0
     return out
+
+
+def leave_one_out(events):
+    """(user, item) in the order of time to the items by user: all but the last two, the last but one, the last."""
+    items: dict[int, list[int]] = {}
+    for user, item in events:
+        items.setdefault(user, []).append(item)
+    train = {user: one[:-2] for user, one in items.items()}
+    valid = {user: one[-2:-1] for user, one in items.items()}
+    test = {user: one[-1:] for user, one in items.items()}
+    return train, valid, test
+
+
+def corrupt_spans(tokens, first_sentinel, rng, hidden=3, kept=4):
+    """Spans of the text are hidden behind sentinels in the inputs; the targets give each behind its sentinel."""
+    inputs, targets, at, sentinel = [], [], 0, first_sentinel
+    while at < len(tokens):
+        start = at + rng.randint(1, 2 * kept)
+        end = start + rng.randint(1, 2 * hidden)
+        inputs += tokens[at:start]
+        if start < len(tokens):
+            inputs.append(sentinel)
+            targets += [sentinel, *tokens[start:end]]
+            sentinel -= 1
+        at = end
+    return inputs, targets
