@@ -524,3 +524,11 @@ changed(
     breaks=("sentinels-stand-for-what-is-behind-them",),
     defect="The targets give a span before its sentinel, and so behind that of another.",
 )
+changed(
+    "EndsCutOff",
+    HELPERS,
+    "[self.START, *ids[: self.max_length - 2], self.END]",
+    "[self.START, *ids, self.END][: self.max_length]",
+    breaks=("long-texts-keep-their-end",),
+    defect="A text is cut behind its end sign, which is lost.",
+)

@@ -13,6 +13,7 @@ from conformance.adapters.helpers.evaluating import evaluated, is_evaluator
 from conformance.adapters.helpers.examining import Examined, examine
 from conformance.adapters.helpers.neighbours import compared, takes_texts
 from conformance.adapters.helpers.stopping import is_stopper, stopped
+from conformance.adapters.helpers.tokenizing import ended, is_tokenizer
 from conformance.adapters.helpers.training import is_trainer, trained
 from conformance.adapters.helpers.trial import HELPERS
 from conformance.adapters.whole.model import WholeModel
@@ -49,6 +50,7 @@ class HelpersImplementation:
             one for one in plain if subject is not None and is_evaluator(one) and not acts(one, "torch.save")
         ]
         self.stoppers = [one for one in functions if is_stopper(one)]
+        self.tokenizers = [one for one in functions if is_tokenizer(one)]
         beside_it = [*self.trainers, *self.of_texts, *self.evaluators]
         self.functions = [one for one in plain if is_helper(one) or one in beside_it]
         self.served: dict[str, list[FunctionImplementation]] = {}
@@ -65,7 +67,7 @@ class HelpersImplementation:
 
     @property
     def roles(self) -> tuple[str, ...]:
-        return (*((ROLE,) if self.functions or self.stoppers else ()), *self.served)
+        return (*((ROLE,) if self.functions or self.stoppers or self.tokenizers else ()), *self.served)
 
     @property
     def examined(self) -> Examined:
@@ -73,6 +75,8 @@ class HelpersImplementation:
         if self._examined is None:
             self._examined = examine(self.functions)
             self._examined.add(stopped(self.stoppers))
+            kind = None if self.subject is None else self.subject.kind or ""
+            self._examined.add(ended(self.tokenizers, kind))
             if self.subject is not None:
                 self._examined.add(trained(self.trainers, self.subject))
                 self._examined.add(evaluated(self.evaluators, self.subject))
@@ -96,7 +100,7 @@ class HelpersImplementation:
         """Which function plays which role."""
         shown = {one.name: one for ones in self.served.values() for one in ones}
         lines = [line for one in shown.values() for line in one.notes]
-        if helping := dict.fromkeys(one.__name__ for one in (*self.functions, *self.stoppers)):
+        if helping := dict.fromkeys(one.__name__ for one in (*self.functions, *self.stoppers, *self.tokenizers)):
             lines.append(f"helpers beside it: {', '.join(helping)}")
         return lines
 

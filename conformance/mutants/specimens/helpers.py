@@ -492,3 +492,21 @@ def corrupt_spans(tokens, first_sentinel, rng, hidden=3, kept=4):
             sentinel -= 1
         at = end
     return inputs, targets
+
+
+class WordTokenizer:
+    """Texts to ids (B, T): a start, the words, an end, and padding on the right."""
+
+    START, END, UNKNOWN = 7, 8, 9
+
+    def __init__(self, words, max_length=16):
+        self.ids = {word: 10 + at for at, word in enumerate(sorted(set(words)))}
+        self.max_length = max_length
+
+    def __call__(self, texts):
+        rows = torch.full((len(texts), self.max_length), PAD)
+        for row, text in enumerate(texts):
+            ids = [self.ids.get(word, self.UNKNOWN) for word in text.split()]
+            ids = [self.START, *ids[: self.max_length - 2], self.END]
+            rows[row, : len(ids)] = torch.tensor(ids)
+        return rows
