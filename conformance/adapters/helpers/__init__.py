@@ -4,8 +4,9 @@
     examining      which functions of a file are helpers, and what is wrong with them
     mending        the one edit of a function that keeps the claim: its line and its text
     texts, collating, windows, pooling, losses, routing, metrics, scheduling, images, boxes, decoding, norms,
-                   recommending
+                   recommending, holding_out, hidden_spans
                    the kinds, by subject
+    tokenizing     classes and functions that turn texts into ids: run on short texts and on long ones
     training       functions that train a model: called on tiny data, and watched
 
 A name and the names of the parameters say what a function shall be; what it does is then judged. A function that
