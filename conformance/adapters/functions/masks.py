@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import wraps
 from itertools import product
 from typing import Any
 
@@ -25,6 +26,7 @@ WORDS = {
     "target": r"(tgt|trg|target|dec(oder)?)(_(ids|seq|tokens?|input(_ids)?|inp|words|in|y))?",
     "ids": r"ids|input_ids|tokens?|token_ids|seq|sequences?|x|inputs?|words|batch|seq_k|inp|idx",
     "marks": r"(.*_)?(pad(ding)?|attention|attn|valid|token)_?mask|mask",
+    "lengths": r"(\w+_)?(lengths|lens|valid_lens?)",
     "size": SIZE,
     "key_size": r"(k|kv|keys?)_?(seq_?)?(len(gth)?|size)|dim_k|j",
     "batch": r"(n_|num_)?(batch|batch_size|bsz|bs|b)",
@@ -71,6 +73,8 @@ def resolve(function: Callable[..., Any]) -> list[Served]:
     if arguments.has("pad") and not any(arguments.has(name) for name in TEXTS):  # what may be padded is no length
         arguments = read(function, {name: words for name, words in WORDS.items() if name != "size"}, ("ids",))
     text = [name for name in TEXTS if arguments.has(name)]
+    if not text and arguments.has("lengths"):
+        return _of_marks(*_counting(function, arguments), is_told=marks_of(function)[0] is not None)
     if not text and arguments.has("marks"):
         return _of_marks(function, arguments)
     if not text:
@@ -137,17 +141,36 @@ class Marks:
         return (real == self.real).to(self.dtype)
 
 
-def _of_marks(function: Callable[..., Any], arguments: Arguments) -> list[Served]:
+def _of_marks(function: Callable[..., Any], arguments: Arguments, is_told: bool = False) -> list[Served]:
     """The function in the first form of marks of which it makes a mask of padding or of the future, in a known reading.
+    is_told: words say which tokens it marks, so that it is judged in any case.
 
     Raises Unresolved where there is none: what else is done with a mask is nothing that is known here.
     """
     for real, dtype in product((True, False), (torch.bool, torch.int64)):
         makers = Makers(function, arguments, ("marks",), Marks(real, dtype))
         served = [*makers.paddings(), *makers.causal()]
-        if any(one.fits for one in served):
+        if any(one.fits for one in served) or (is_told and served):
             return served
     raise Unresolved(f"{arguments.name} makes no mask of padding or of the future out of marks: {makers.reason}")
+
+
+def _counting(function: Callable[..., Any], arguments: Arguments) -> tuple[Callable[..., Any], Arguments]:
+    """A function of the numbers of real tokens as one of marks: the real ones of each row stand in front for it, and
+    what it makes is put back into their order."""
+
+    @wraps(function)
+    def of_marks(marks: Tensor) -> Any:
+        real = marks.bool()
+        order = (~real).int().argsort(dim=1, stable=True).argsort(dim=1)
+        lengths = torch.cat([real.sum(1), torch.tensor(real.shape[1:])])  # one row more is full: some count no further
+        made = arguments.call(function, lengths=lengths, size=real.shape[1], batch=len(lengths), heads=1)[:-1]
+        if not isinstance(made, Tensor) or made.shape[:1] + made.shape[-1:] != real.shape:
+            raise TypeError(f"its mask is no tensor (B, ..., T) for {tuple(real.shape)} tokens")
+        index = order.reshape(len(real), *[1] * (made.ndim - 2), -1).expand(made.shape)
+        return made.gather(-1, index)
+
+    return of_marks, Arguments(arguments.name, {"marks": "marks"}, ("marks",))
 
 
 # --- of token ids ---------------------------------------------------------------------------------
