@@ -361,20 +361,25 @@ def _ways(function: Callable[..., Any]) -> Iterator[tuple[Callable[[int, int], T
     """How to get codes (T, d) of a function: by a length and a width in either order, or of an input."""
     arguments = read(function, TABLES, ("size", "width"))
 
-    def plain(made: Any, n: int, width: int) -> Tensor:
-        part = next(tensors_in(made if not isinstance(made, np.ndarray) else torch.tensor(made))).squeeze()
-        return part.reshape(n, width)
+    def plain(made: Any, n: int, width: int, given: Tensor | None = None) -> Tensor:
+        """given: the input, which may be handed on as it is, beside the codes."""
+        parts = list(tensors_in(made if not isinstance(made, np.ndarray) else torch.tensor(made)))
+        codes = [one for one in parts if given is None or one.shape != given.shape or not torch.equal(one, given)]
+        return (codes or parts)[0].squeeze().reshape(n, width)
 
     if arguments.has("x"):
         options = {"dtype": torch.float32}
 
         def added(n: int, width: int) -> Tensor:
             x = torch.ones(1, n, width)
-            return plain(arguments.call(function, x=x.clone(), size=n, width=width, **options), n, width) - x[0]
+            made = arguments.call(function, x=x.clone(), size=n, width=width, **options)
+            if len(parts := list(tensors_in(made))) > 1 and torch.equal(parts[0], x):
+                raise TypeError("it hands its input on as it is")
+            return plain(made, n, width) - x[0]
 
         def alone(n: int, width: int) -> Tensor:
             x = torch.zeros(1, n, width)
-            return plain(arguments.call(function, x=x, size=n, width=width, **options), n, width)
+            return plain(arguments.call(function, x=x, size=n, width=width, **options), n, width, x)
 
         def of_ids(n: int, width: int) -> Tensor:
             return plain(arguments.call(function, x=torch.ones(1, n).long(), size=n, width=width, **options), n, width)

@@ -27,7 +27,10 @@ def resolve_positions(found: Resolution, module: nn.Module) -> None:
     call, d = found.conventions.call, SIZES["d_model"]
     zeros, ones = torch.zeros(B, TQ, d), torch.ones(B, TQ, d)
     with torch.no_grad():
-        results = [next(iter(probes.floats(call(module, {"query": x})))) for x in (zeros, ones)]
+        answers = [list(probes.floats(call(module, {"query": x}))) for x in (zeros, ones)]
+    if len(answers[0]) > 1 and torch.equal(answers[0][0], zeros) and torch.equal(answers[1][0], ones):
+        raise Unresolved(f"{found.cls.__name__} hands its input on as it is, beside codes that something else adds")
+    results = [given[0] for given in answers]
     if results[0].shape != zeros.shape or torch.equal(results[0], results[1]):
         found.conventions = replace(found.conventions, scale=None)
         found.say("returns", "the codes alone", f"shape {tuple(results[0].shape)}, whatever the input")

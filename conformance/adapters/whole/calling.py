@@ -7,13 +7,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from conformance.adapters.inference.calls import tensors_in
 from conformance.adapters.inference.facts import Fact
@@ -291,11 +292,14 @@ def quiet_evaluation(module: nn.Module) -> Iterator[None]:
 
 @contextmanager
 def default_dtype(dtype: torch.dtype) -> Iterator[None]:
-    """torch makes new float tensors in `dtype`: masks and codes that forward makes must fit the parameters."""
+    """torch makes new float tensors in `dtype`: masks and codes that forward makes must fit the parameters. In float64
+    its fused attention is off: on a CPU it takes a mask in float32 for one in float64, and says nothing."""
     before = torch.get_default_dtype()
     torch.set_default_dtype(dtype)
+    exact = sdpa_kernel(SDPBackend.MATH) if dtype is torch.float64 else nullcontext()
     try:
-        yield
+        with exact:
+            yield
     finally:
         torch.set_default_dtype(before)
 

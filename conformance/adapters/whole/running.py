@@ -32,6 +32,7 @@ from conformance.adapters.whole.placing import placed
 from conformance.adapters.whole.renewed import Renewed, renewed_in
 from conformance.adapters.whole.results import named_tensors
 from conformance.adapters.whole.scaling import parameters_in
+from conformance.adapters.whole.shapes import CONVOLUTIONS
 from conformance.adapters.whole.sizes import MAX_WIDE_PARAMETERS, meaning
 from conformance.adapters.whole.watching import Watching
 from conformance.protocol import Array, Arrays, NotProvided
@@ -44,12 +45,14 @@ LARGE = 50_000_000
 def moved(module: nn.Module, seed: int = 0) -> nn.Module:
     """The module with every parameter moved at random by about half of its own spread; tied ones stay tied."""
     generator = torch.Generator().manual_seed(seed)
+    kernels = {id(part.weight): part.weight[0].numel() for part in module.modules() if isinstance(part, CONVOLUTIONS)}
     with torch.no_grad():
         for parameter in module.parameters():
             if not parameter.is_floating_point() or not bool(parameter.isfinite().all()):  # a mask is no weight
                 continue
             own = float(parameter.float().std()) if parameter.numel() > 1 else 0.0
-            usual = 0.5 * parameter.shape[-1] ** -0.5 if parameter.ndim > 1 else 0.2
+            inputs = kernels.get(id(parameter), parameter.shape[-1] if parameter.ndim else 1)
+            usual = 0.5 * inputs**-0.5 if parameter.ndim > 1 else 0.2
             noise = torch.randn(parameter.shape, generator=generator, dtype=torch.float64)
             parameter.add_((noise * max(0.5 * own, usual)).to(parameter.dtype))
     return module

@@ -175,6 +175,9 @@ class Sizing:
         if changed is not None and (value is None or (isinstance(value, (int, float)) and not isinstance(value, bool))):
             self.changed.add(str(option))
             return Sized(changed) if type(changed) is int else changed
+        if changed is not None and option == "n_layers" and _counts_stages(value):
+            self.changed.add(option)
+            return type(value)([Sized(changed)] * len(value))
         if type(value) in (list, tuple) and option is not None and all(type(item) is int for item in value):
             return self._each(name, option, value)
         if type(value) is not int or option is None:
@@ -193,8 +196,8 @@ class Sizing:
     def _each(self, name: str, option: str, values: Any) -> Any:
         """A list of sizes, such as one for each stage; one for each layer is cut where the layers are fewer. Of heads
         the first stage has the fewest, and the narrowest width."""
-        if option == "n_layers" and len(values) > 1 and sorted(set(values)) == list(values):
-            return values  # numbers that rise only: layers are told by them, and not counted
+        if option == "n_layers" and not _counts_stages(values):
+            return values  # layers are told by these numbers, and not counted
         self.seen.setdefault(option, set()).update({min(values)} if option == "n_heads" and values else values)
         if not self.head_width:
             return values
@@ -223,6 +226,12 @@ class Sizing:
         if value >= MAX_VOCAB and _ORDINAL.search(name.lower()):  # a token's number must stay in the vocabulary
             return self._ids.setdefault(value, MAX_VOCAB - 1 - len(self._ids))
         return value
+
+
+def _counts_stages(value: Any) -> bool:
+    """Whether it is a list of how many layers each stage has: numbers that rise only tell layers apart."""
+    is_of_numbers = type(value) in (list, tuple) and len(value) > 0 and all(type(item) is int for item in value)
+    return is_of_numbers and (len(value) == 1 or sorted(set(value)) != list(value))
 
 
 def _width_factor(seen: Mapping[str, set[int]], head_width: int) -> int:
