@@ -19,6 +19,8 @@ _LIBRARIES = ("<", "site-packages", "dist-packages", "lib/python")
 _WATCHERS = ("__torch_dispatch__", "__torch_function__")
 """Functions of this package that torch calls inside the user's operations."""
 _OWN = str(Path(__file__).parent)
+_SUBJECTS = tuple(os.path.join(_OWN, folder, "") for folder in ("mutants", os.path.join("adapters", "examples")))
+"""Folders of this package that hold models to be tested."""
 _PLACE = re.compile(r"(?P<file>.+?):(?P<line>\d+)(?!\d)")
 
 
@@ -32,6 +34,13 @@ def innermost_line(error: BaseException) -> str:
     code, line = (own or codes)[-1]
     source = linecache.getline(code.co_filename, line).strip()
     return f"{short(code.co_filename)}:{line} in {code.co_name}: {source}"
+
+
+def is_of_the_suite(error: BaseException) -> bool:
+    """Whether an error comes from a line of this package, and not from one of the user's that it ran."""
+    files = [frame.f_code.co_filename for frame, _ in traceback.walk_tb(error.__traceback__)]
+    lines = [file for file in files if is_users(file) or file.startswith(_OWN)]
+    return bool(lines) and lines[-1].startswith(_OWN) and not lines[-1].startswith(_SUBJECTS)
 
 
 def code_of(subject: Any) -> str:

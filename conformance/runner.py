@@ -24,7 +24,7 @@ from conformance.draw import Draw, Pinned, Recorded, Seeded, Source
 from conformance.evidence import Evidence, shown
 from conformance.lookalike import lookalike
 from conformance.observed import Observed
-from conformance.places import innermost_line, with_source
+from conformance.places import innermost_line, is_of_the_suite, with_source
 from conformance.protocol import NotProvided, Refused
 from conformance.seeds import seed_everything
 from conformance.settings import BUDGETS
@@ -172,6 +172,9 @@ class _Run:
             if self.impl.is_large and "can't allocate memory" in str(error):
                 too_large = NotProvided("it is too large for the memory that a claim may take")
                 return _Example(Verdict.NOT_PROVIDED, draw, error=too_large)
+            if self.impl.infers and is_of_the_suite(error):
+                told = f"the suite itself failed: {type(error).__name__}: {' '.join(str(error).split())}"
+                return _Example(Verdict.NOT_PROVIDED, draw, error=NotProvided(f"{told} at {innermost_line(error)}"))
             return _Example(Verdict.ERROR, draw, error=error)
         for what, bitten in draw.bitten.items():
             self.bitten[what] = self.bitten.get(what, False) or bitten

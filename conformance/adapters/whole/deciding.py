@@ -67,8 +67,7 @@ class Decider:
         steps. Raises NotProvided where no mask of steps is taken, or it changes nothing."""
         if not self.mask:
             raise NotProvided("it takes no mask of steps")
-        shape = self.given[self.states].shape[:2]
-        masked = replace(self, given={**self.given, self.mask: (torch.arange(shape[1]) >= hidden).long().expand(shape)})
+        masked = replace(self, given={**self.given, self.mask: self._mask_of(hidden)})
         base = masked.answer()[:, -1]
         if not np.isfinite(base).all():
             raise NotProvided("it gives no numbers where steps at the start are padding")
@@ -81,6 +80,16 @@ class Decider:
             for step in range(self.steps - 1)
             if np.abs(masked.answer(name, step)[:, -1] - base).max() > close
         ]
+
+    def _mask_of(self, hidden: int) -> Any:
+        """The mask that hides so many first steps, in the form in which the model was found to take it."""
+        rows, steps = self.given[self.states].shape[:2]
+        real = (torch.arange(steps) >= hidden).expand(rows, steps)
+        known = next((one for one in self.subject.calling.masks if one.parameter == self.mask), None)
+        if known is None:
+            return real.long()
+        data = self.subject.tensors(self.subject.example(rows, steps, seed=71))
+        return known.make({**data, "padding" if known.keys in ("ids", "x") else f"{known.keys}_padding": real})
 
     @property
     def per_step(self) -> list[str]:

@@ -275,7 +275,8 @@ class EmbeddingProbes(LossProbes):
         if self.pairs is None:
             raise NotProvided("its forward compares no pairs")
         with default_dtype(self.torch_dtype):
-            data = {name: torch.cat([x, x[:2]]) for name, x in first_data(self.pairs, T).items()}
+            first = first_data(self.pairs, self.pairs.main.length or T)
+            data = {name: torch.cat([x, x[:2]]) for name, x in first.items()}
             whole = len(next(iter(data.values())))
             return {
                 name: _different(x, whole)[: whole - fewer] if _each_has_one(x, whole) else x
@@ -286,8 +287,11 @@ class EmbeddingProbes(LossProbes):
         """The tables (N, N) that forward gives, at least one. With gradients on: so parameters are told from what was
         computed. Raises NotProvided."""
         given = self.arguments_of_pairs(fewer)
-        with default_dtype(self.torch_dtype), quiet_evaluation(self.module), torch.enable_grad():
-            result = type(self.module).forward(self.module, **given)
+        try:
+            with default_dtype(self.torch_dtype), quiet_evaluation(self.module), torch.enable_grad():
+                result = type(self.module).forward(self.module, **given)
+        except Exception as error:  # one side was run so far, and the other may ask for another form or dtype
+            raise NotProvided(f"its forward does not run on pairs: {type(error).__name__}: {error}") from error
         count = next((len(x) for x in given.values() if isinstance(x, Tensor) and x.dim()), 0)
         tables = [one for one in tensors_in(result) if _is_square(one) and len(one) == count]
         if not tables:

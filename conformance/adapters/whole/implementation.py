@@ -34,7 +34,7 @@ from conformance.adapters.whole.class_source import source_of
 from conformance.adapters.whole.findings import Finding
 from conformance.adapters.whole.in_place import in_place
 from conformance.adapters.whole.making import ONE_SIDE, Made, all_made_of, made_of
-from conformance.adapters.whole.model import WholeModel, part, whole_model
+from conformance.adapters.whole.model import WholeModel, part, takes_each_word_alone, whole_model
 from conformance.adapters.whole.names import families_of
 from conformance.adapters.whole.reference import Difference, first_difference
 from conformance.adapters.whole.remaking import otherwise_made, reads_words
@@ -104,7 +104,8 @@ class PointedImplementation:
             with suppress(Unresolved):
                 self.running = in_place(found, str(reasons[0]))
         if self.running is None and self.parts is None and ran is not None and ran.calling.reads_its_data:
-            self.running = self.whole = ran  # it ran as a model, and is nothing else
+            self.running = ran  # it ran as a model, and is nothing else
+            self.whole = None if takes_each_word_alone(ran) else ran
         in_parts = made if self.running is None and made and role is None and reads_words(made) else None
         self.beside: HelpersImplementation | None = None
         shown = self.whole.twin().module if self.whole else in_parts.fresh().eval() if in_parts else None
@@ -140,16 +141,18 @@ class PointedImplementation:
 
     def _is_whole(self, whole: WholeModel) -> bool:
         """Whether it is a model and no component: it reads tokens through a table, or images, or plays no role and
-        gives other vectors than it takes, or is a stack of blocks. What gives a picture of the same shape, and neither
-        attends nor convolves, takes vectors, which the numbers of a picture may be, too. What takes one sentence and no
-        batch answers each word, and is judged as it runs. What calls itself an embedding and does not attend is part of
-        a model."""
+        gives other vectors than it takes, or is a stack of blocks. What takes each word alone is a part. What gives a
+        picture of the same shape, and neither attends nor convolves, takes vectors, which the numbers of a picture may
+        be, too. What takes one sentence and no batch answers each word, and is judged as it runs. What calls itself an
+        embedding and does not attend is part of a model."""
         main = whole.calling.main
         if not whole.calling.reads_its_data or whole.rows_are_words:
             return False
         seen: frozenset[str] = frozenset()
         with suppress(Exception):
             seen = whole.inside().seen
+        if not seen & {"attention", "blocks"} and takes_each_word_alone(whole):
+            return False
         if re.search(r"embed", self.name, re.IGNORECASE) and "attention" not in seen:
             return False
         is_image = len(main.shape) == 3

@@ -164,11 +164,32 @@ def _of_one_side(module: nn.Module, made: Made, error: NoAnswer) -> tuple[Callin
     """How to call the first method that answers for one side, or the first part that does, and how to make modules
     with it as their forward; the module is such a one from now on. Raises what calling forward raised where there is
     none."""
-    sides = sides_of(module, error.pairs.arguments(first_data(error.pairs, T))) if error.pairs else []
+    data = first_data(error.pairs, error.pairs.main.length or T) if error.pairs else {}
+    sides = sides_of(module, error.pairs.arguments(data)) if error.pairs else []
     for method in (*encoders_of(module), *sides):
         with suppress(Unresolved):
             return calling_of(as_forward(module, method), options=made.options), made.called_by(method, str(error))
     raise error
+
+
+def takes_each_word_alone(subject: WholeModel) -> bool:
+    """Whether an encoder of few parts answers each word as if there were no others: a map, a norm, a table."""
+    if subject.kind != "encoder_model" or not subject.positions or subject.answers_stretches:
+        return False
+    if len(list(subject.module.modules())) > 3:
+        return False
+    name = subject.calling.main.meaning
+    inputs, others = (subject.example(2, T, seed) for seed in (58, 59))
+    with suppress(Exception):
+        before = subject(**inputs)["out"]
+        for at in (0, T - 1):
+            changed = {**inputs, name: inputs[name].copy()}
+            changed[name][:, at] = others[name][:, at]
+            rest = np.delete(subject(**changed)["out"] - before, at, 1)
+            if before.shape[:2] != inputs[name].shape[:2] or rest.any():
+                return False
+        return True
+    return False
 
 
 def part(made: Made) -> WholeModel:

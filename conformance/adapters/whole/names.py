@@ -112,6 +112,8 @@ _FAMILIES = (
     (re.compile(r"norm"), "norm"),
     (re.compile(r"position|pos_?(enc|emb)|rotary|rope|sinusoid"), "positions"),
 )
+_ONE_OPERATION = re.compile(r"(attention|linear|dense|embedding|conv(olution)?|dropout|activation|pooling)_?layer$")
+"""Names of layers that hold no others."""
 FAMILIES = frozenset({"attention", "norm", "feed-forward", "blocks"})
 """What a recorded run can show of a component, as `inside().seen` calls it."""
 
@@ -121,7 +123,7 @@ def families_of(cls: str) -> frozenset[str]:
     attention; any of FAMILIES of a layer or a stack. The last word decides: PreNorm. Of a name that promises nothing
     that a claim speaks of (DropPath), "modules": what holds of any module is its core."""
     found = [(m.end(), family) for pattern, family in _FAMILIES for m in pattern.finditer(cls.lower())]
-    holds = re.search(r"layer$|block$|encoder|decoder", cls.lower()) and not re.search(r"attentionlayer$", cls.lower())
+    holds = re.search(r"layer$|block$|encoder|decoder", cls.lower()) and not _ONE_OPERATION.search(cls.lower())
     if holds and not any(family == "positions" for _, family in found):
         return FAMILIES
     return frozenset({max(found)[1]}) if found else FAMILIES | {"modules"}

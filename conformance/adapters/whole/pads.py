@@ -141,7 +141,7 @@ def said_pad(module: nn.Module, vocab: int) -> int | None:
     for items in settings_of(module):
         for name, value in items.items():
             is_id = isinstance(value, int) and not isinstance(value, bool)
-            if "pad" in name.lower() and is_id and 0 <= value < vocab:
+            if "pad" in str(name).lower() and is_id and 0 <= value < vocab:
                 return int(value)
     tables = (part for part in module.modules() if isinstance(part, nn.Embedding) and part.num_embeddings == vocab)
     of_tables = next((int(t.padding_idx) for t in tables if t.padding_idx is not None), None)

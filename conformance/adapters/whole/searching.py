@@ -247,7 +247,9 @@ class _Finder:
             except Exception as error:
                 self.failures.append(Ran.raised(self.trial.operations, error))
                 if isinstance(error, ComparesSamples):
-                    self.compares = self.compares or error.calling
+                    only = replace(error.calling.main, length=length if length not in (0, T) else None)
+                    at = replace(error.calling, inputs=(*error.calling.inputs[:-1], only))
+                    self.compares = self.compares or at
                 if not hinted and self.failures[-1].operations:  # "must match the size of tensor b (5)"
                     lengths += [size for size in self.failures[-1].numbers if size > B][:_MOST_HINTS]
                     hinted = True

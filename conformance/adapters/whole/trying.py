@@ -222,12 +222,12 @@ class Trial:
             vocab = lookups.vocab_of(data[one.meaning]) if one.meaning != "x" else 0
             inputs.append(replace(one, vocab=vocab, length=length if length not in (0, T) else None))
         if calling.two_sided and not all(one.vocab for one in inputs):
-            raise NotTwoSided
+            raise NotTwoSided("no table reads its second input")
         if calling.starts and not lookups.read_behind_a_start(data[calling.main.meaning]):
-            raise NotTwoSided
+            raise NotTwoSided("no table reads its labels behind a sign of the start")
         named = {meaning_of(one.parameter) for one in inputs} & {"source", "target"}
         if calling.two_sided and length != T and not named and calling.layout not in ONE_ANSWER:
-            raise NotTwoSided
+            raise NotTwoSided("both of its inputs must be as long, and neither is called a source or a target")
         return replace(calling, inputs=tuple(inputs))
 
     def answering_everywhere(self, calling: Calling, data: dict[str, Tensor]) -> Calling:

@@ -70,7 +70,7 @@ def test_rows_are_compared_under_the_same_draws(made, mixed, said):
 
 
 def test_draws_that_depend_on_the_other_rows_say_nothing(made):
-    drawn = "DRAWN = [np.random.permutation(9) for _ in range(int(x.sum() * 100) % 7)]\n            kept ="
+    drawn = "DRAWN = [np.random.permutation(9) for _ in range(int(x.sum() * 1000) % 7)]\n            kept ="
     text = DRAWS.replace("MIXED", " - x.mean(0)").replace("kept =", drawn.replace("DRAWN", "more"), 1)
     assert verdict(made("MaskedPatches", text), "model-rows-of-a-batch-are-apart") == "NOT_PROVIDED"
 

@@ -210,6 +210,13 @@ class Decider(DecisionTransformer):
     """Predicts actions from states, actions before and returns to go."""
 
 
+class DeciderWithAMaskOfPadding(Decider):
+    """Predicts actions from states, and is told by True where padding is."""
+
+    def forward(self, returns_to_go, states, actions, padding_mask=None):
+        return super().forward(returns_to_go, states, actions, None if padding_mask is None else ~padding_mask)
+
+
 class DeciderOfNoisyActions(DecisionTransformer):
     """A diffusion policy: its actions are noisy, and all are seen."""
 
@@ -246,6 +253,7 @@ class MergingForgetsTheUpdate(Merging):
     [
         (Decider, ACTIONS, "PASS"),
         (DeciderOfNoisyActions, ACTIONS, "NOT PROVIDED"),
+        (DeciderWithAMaskOfPadding, "decisions-leave-out-the-steps-of-padding", "PASS"),
         (Merging, MERGED, "PASS"),
         (MergingForgetsTheUpdate, MERGED, "FAIL"),
         (Embedder, MERGED, "NOT PROVIDED"),
