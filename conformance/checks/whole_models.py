@@ -18,7 +18,7 @@ from conformance.check import check
 from conformance.checks.options import with_every_option
 from conformance.draw import Draw
 from conformance.evidence import Evidence, all_of, close, note, refused, true
-from conformance.protocol import Array, Arrays, NotProvided
+from conformance.protocol import Array, NotProvided
 
 FLOAT32 = 1e-6
 """How far relative to the largest number answers may be apart that are made of tables of float32 and of float64."""
@@ -49,10 +49,6 @@ def judged(subject: Any, evidence: Evidence) -> Evidence:
     if not evidence.ok and subject.tokens_compete:
         raise NotProvided("all tokens of a batch compete for its experts, so that they change each other's answers")
     return evidence
-
-
-def first_rows(inputs: Arrays, row: int) -> Arrays:
-    return {name: value[row : row + 1] for name, value in inputs.items()}
 
 
 @check("model-evaluation-repeats-itself", roles=("module",))
@@ -116,66 +112,6 @@ def keeps_no_state(impl: Any, draw: Draw) -> Evidence:
     return judged(subject, equal("the answer after other inputs", subject, again, once)).saying(
         diagnosis="An answer depends on what the model was called with before: something is kept between calls.",
         place=subject.place(),
-    )
-
-
-@check("model-rows-of-a-batch-are-apart", roles=("module",))
-@with_every_option
-def rows_are_apart(impl: Any, draw: Draw) -> Evidence:
-    """A sentence's answer does not depend on the other sentences of its batch."""
-    subject = impl.build("module", {})
-    if subject.rows_are_words:
-        return note("the rows of its input are the words of one sentence", "it attends among them, and takes no batch")
-    if not subject.batched:
-        raise NotProvided("its answer has no rows of a batch")
-    if subject.takes_statistics_of_its_batch():
-        raise NotProvided("it normalises over the rows of a batch, in evaluation, too")
-    inputs = subject.example(batch=3, seed=4)
-    other = {name: value.copy() for name, value in inputs.items()}
-    for name, value in subject.example(batch=3, seed=5).items():
-        other[name][1:] = value[1:]
-    subject = subject.drawing_alike(inputs, other)
-    together = subject(**inputs)["out"]
-    changed = subject(**other)["out"]
-    draw.bites(not np.array_equal(together[1:], changed[1:]), "the other sentences have other answers")
-    parts = [equal("the first sentence's answer among other sentences", subject, changed[0], together[0])]
-    one, two = subject.beside(inputs), subject.beside(other)
-    names = [name for name in one if name in two and one[name].shape == two[name].shape]
-    parts += [equal(f"{name} of the first sentence", subject, two[name][0], one[name][0]) for name in names]
-    evidence = judged(subject, all_of(*parts))
-    if evidence.ok:
-        return evidence
-    return evidence.saying(
-        diagnosis="Sentences of one batch see each other: other neighbours change a sentence's answer.",
-        place=subject.mixing_place(inputs, other) or subject.place(),
-    )
-
-
-@check("model-answers-one-sentence-as-in-a-batch", roles=("module",))
-@with_every_option
-def alone_as_in_a_batch(impl: Any, draw: Draw) -> Evidence:
-    """A sentence alone gets the answer that it gets in a batch."""
-    subject = impl.build("module", {})
-    if not subject.batched:
-        raise NotProvided("its answer has no rows of a batch")
-    if subject.takes_statistics_of_its_batch():
-        raise NotProvided("it normalises over the rows of a batch, in evaluation, too")
-    inputs = subject.example(batch=3, seed=4)
-    together = subject(**inputs)["out"]
-    parts = []
-    for row in range(3):
-        alone = subject(**first_rows(inputs, row))["out"]
-        parts.append(equal(f"sentence {row} alone", subject, alone[0], together[row]))
-    one, three = subject.beside(first_rows(inputs, 0)), subject.beside(inputs)
-    names = [name for name in one if name in three and one[name].shape[1:] == three[name].shape[1:]]
-    parts += [equal(f"{name} of sentence 0 alone", subject, one[name][0], three[name][0]) for name in names]
-    wrong = next((row for row, part in enumerate(parts[:3]) if not part.ok), 0)
-    evidence = judged(subject, all_of(*parts))
-    if evidence.ok:
-        return evidence
-    return evidence.saying(
-        diagnosis="A sentence alone gets another answer than in a batch.",
-        place=subject.mixing_place(inputs, first_rows(inputs, wrong), wrong) or subject.place(),
     )
 
 
@@ -332,6 +268,13 @@ def every_parameter_gets_a_gradient(impl: Any, draw: Draw) -> Evidence:
     if not bad:
         return true("every trainable parameter gets a gradient", True, got=f"{len(gradients)} parameters")
     shown = ", ".join(bad[:4]) + (f" and {len(bad) - 4} more" if len(bad) > 4 else "")
+    without = subject.line_of(r"@(torch\.)?(inference_mode|no_grad)\b")
+    if without and len(missing) == len(gradients):
+        return true("every trainable parameter gets a gradient", False, got=f"none for {shown}").saying(
+            diagnosis="The answer has no gradients, so that nothing can be learnt: forward runs without them.",
+            place=without,
+            mend="leave the decorator to what calls the model to write or to measure",
+        )
     if subject.reached_from_before(bad, inputs) == set(bad):
         return note("layers that are run again get no gradient where the numbers handed in want none", shown)
     return true("every trainable parameter gets a gradient", False, got=f"none for {shown}").saying(
