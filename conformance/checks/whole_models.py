@@ -208,16 +208,17 @@ def layers_option(impl: Any, draw: Draw) -> Evidence:
 
 @check("model-methods-change-the-mode-that-they-put-back", roles=("model",))
 def modes_are_changed(impl: Any, draw: Draw) -> Evidence:
-    """A method that remembers the mode and puts it back switches to another one in between."""
+    """A method, or a function beside the model, that remembers the mode and puts it back switches to another one in
+    between."""
     subject = impl.build("model", {})
-    if not subject.line_of(r"=\s*self\.training\b"):
+    if not subject.remembers_modes():
         raise NotProvided("no method of its remembers the mode")
     found = subject.modes_kept()
     name, place = found[0] if found else ("", "")
     return true("a mode that is put back was changed", not found, got=f"{name} changes none").saying(
         diagnosis=f"{name} remembers the mode and puts it back, and never calls eval(): in training it drops.",
         place=place,
-        mend="self.eval() behind the line that remembers the mode",
+        mend="call eval() behind the line that remembers the mode",
     )
 
 

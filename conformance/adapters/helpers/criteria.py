@@ -7,6 +7,7 @@ import re
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
+from types import FunctionType
 from typing import Any
 
 import torch.nn.functional as F
@@ -18,6 +19,9 @@ CRITERION = re.compile(r"Loss|Criterion|Objective")
 """Names of classes that are losses."""
 _SOFTER = re.compile(r"Smooth|Entropy")
 """Further names of losses over classes, which are made with settings."""
+_LOSS = re.compile(r"loss|criterion|objective|entropy|(^|_)nll($|_)")
+_SCORES = re.compile(r"(\w+_)?(logits?|scores?|outputs?|preds?|predictions?)|log_?p(robs?)?|log_probabilities|out")
+"""Names of functions that are losses, and of the scores that they take."""
 
 
 class CrossEntropy(nn.CrossEntropyLoss):
@@ -30,9 +34,9 @@ class CrossEntropy(nn.CrossEntropyLoss):
 
 
 def criteria_of(function: Callable[..., Any], settings: Mapping[str, Any], words: Mapping[str, str]) -> Iterator[Any]:
-    """The losses of a function's file that are modules without parameters. What their constructors take is known by the
-    meaning of its name, as `words` says; settings: its values."""
-    names = vars(sys.modules.get(getattr(function, "__module__", ""), object())).values()
+    """The losses of a function's file: modules without parameters, and functions of scores and labels. What the
+    constructors of the first take is known by the meaning of its name, as `words` says; settings: its values."""
+    names = list(vars(sys.modules.get(getattr(function, "__module__", ""), object())).values())
     for cls in [one for one in names if isinstance(one, type) and issubclass(one, nn.Module)]:
         if cls.__module__ != function.__module__ or not (
             CRITERION.search(cls.__name__) or _SOFTER.search(cls.__name__)
@@ -45,3 +49,16 @@ def criteria_of(function: Callable[..., Any], settings: Mapping[str, Any], words
             module = taken.call(cls, **given)
             if isinstance(module, nn.Module) and not any(isinstance(p, Tensor) for p in module.parameters()):
                 yield module
+    for one in names:
+        if isinstance(one, FunctionType) and one.__module__ == function.__module__ and _is_loss(one, words["labels"]):
+            yield one
+
+
+def _is_loss(function: FunctionType, labels: str) -> bool:
+    """Whether a function takes scores and labels, needs nothing else, and is called a loss."""
+    taken = [*inspect.signature(function).parameters.values()]
+    needed = [one for one in taken if one.default is one.empty]
+    if not _LOSS.search(function.__name__.lower()) or len(needed) != 2 or taken[:2] != needed:
+        return False
+    scores, truth = (one.name.lower() for one in needed)
+    return _SCORES.fullmatch(scores) is not None and re.fullmatch(labels, truth) is not None

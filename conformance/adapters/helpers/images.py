@@ -18,6 +18,7 @@ _SIDE = r"(patch_?)?size|p|patch|ps"
 _DRAWS = 12
 """How often what mixes samples is asked: one that chooses between two ways takes both, but for once in 2,000 times."""
 _PIXELS = 32
+_SAMPLES = 5
 """The side of images that are mixed. A box of whole pixels differs from its share by up to two rows of it."""
 _OF_THE_FIRST = re.compile(r"(share|weight|part|lam\w*)\W+(of|for)\W+(the\W+)?(first|original)")
 
@@ -139,21 +140,33 @@ def _agree(in_image: Tensor, in_labels: Tensor) -> bool:
 
 def _shares(mix: Called, seed: int) -> tuple[Tensor, Tensor, Tensor | None]:
     """How much each of five samples counts in each image that is made, and in its labels; and in these if the share is
-    that of the second ones, None where it gives no two. Raises OtherKind."""
-    count = 5
+    that of the second ones, None where it gives no two. Labels are classes, or where no mixture comes of these, rows of
+    chances. Raises OtherKind."""
+    classes = torch.arange(_SAMPLES)
+    try:
+        return _shares_of(mix, seed, classes)
+    except OtherKind:
+        return _shares_of(mix, seed, torch.eye(_SAMPLES)[classes])
+
+
+def _shares_of(mix: Called, seed: int, of_samples: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
+    """The same with such labels. Raises OtherKind."""
+    count = _SAMPLES
     images = torch.eye(count)[:, :, None, None].expand(count, count, _PIXELS, _PIXELS).contiguous()
     order = torch.tensor([1, 2, 3, 4, 0])
     given: dict[str, Any] = {"share": 0.7, "alpha": 0.4, "classes": count, "order": order}
-    made = parts(mix.from_seed(seed, images=images, labels=torch.arange(count), **given))
+    made = parts(mix.from_seed(seed, images=images, labels=of_samples, **given))
     tensors = [part for part in made if isinstance(part, Tensor)]
     image = next((part for part in tensors if part.shape == images.shape), None)
     if image is None:
         raise OtherKind("it gives no images")
     in_image = image.double().mean((2, 3))
-    soft = next((part for part in tensors if part.dim() == 2 and len(part) == count <= part.shape[1]), None)
-    if soft is not None:  # an object knows its own number of classes, which may be larger
-        floor = float(soft.min())  # smoothing gives every class a share of it
-        return in_image, ((soft.double() - floor) / (1 - soft.shape[1] * floor))[:, :count], None
+    soft = [part for part in tensors if part.dim() == 2 and len(part) == count <= part.shape[1]]
+    if of_samples.dim() == 2 and len(soft) != 1:
+        raise OtherKind("it gives no mixture of chances")
+    if soft:  # an object knows its own number of classes, which may be larger
+        floor, wide = float(soft[0].min()), soft[0].shape[1]  # smoothing gives every class a share of it
+        return in_image, ((soft[0].double() - floor) / (1 - wide * floor))[:, :count], None
     hard = [part for part in tensors if part.shape == (count,) and not part.is_floating_point()]
     share = [part for part in made if isinstance(part, float) or (isinstance(part, Tensor) and part.numel() == 1)]
     if len(hard) == 1:

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 from conformance.adapters.helpers.trial import Called, OtherKind, Trouble, helper, noise, shown, tensor
 
@@ -95,7 +96,7 @@ def perplexity(measure: Called) -> Iterator[Trouble]:
     "retrieval-counts-the-own-partner",
     r"recall(_at)?|hit_?rate|hits?_?at|retrieval|top_?k_?(recall|hit)|mrr|reciprocal",
     {
-        "k": r"k|top_?k|n",
+        "k": r"(top_?)?ks?|n",
         "one": r"a|q|query|queries|x|z1|scores?|sim(ilarity|s)?|q_emb|image.*|left|u|src",
         "other": r"b|d|docs?|y|z2|targets?|labels?|positives?|d_emb|text.*|right|v|tgt",
     },
@@ -104,6 +105,9 @@ def perplexity(measure: Called) -> Iterator[Trouble]:
 def retrieval(measure: Called) -> Iterator[Trouble]:
     """Where the own partner has rank 1, 2, 1 and 3, it is among the best one in half, among the best two in three of
     four, and the mean reciprocal rank is 17 / 24."""
+    if (named := _by_name(measure)) is not None:
+        yield from named
+        return
     sims = torch.tensor([[0.9, 0.1, 0.0, 0.2], [0.8, 0.5, 0.1, 0.0], [0.1, 0.0, 0.7, 0.3], [0.6, 0.5, 0.1, 0.4]])
     reciprocal = bool(re.search(r"mrr|reciprocal", measure.name))
     forms: list[tuple[Tensor, Tensor]] = [(sims, torch.arange(4)), (_with_cosines(sims), torch.eye(4))]
@@ -111,13 +115,13 @@ def retrieval(measure: Called) -> Iterator[Trouble]:
     ran = False
     for one, other in forms:
         with suppress(Exception):
-            got = {k: _number(measure(one=one, other=other, k=k)) for k in ((1, 2, 3) if measure.has("k") else (3,))}
+            got = {k: _number(measure(one=one, other=other, k=k)) for k in ((1, 2, 3) if _takes_one(measure) else (3,))}
             ran = True
             if reciprocal and not _is(got[3], (1 + 0.5 + 1 + 1 / 3) / 4):
                 yield Trouble(
                     f"{measure.name}: of the ranks 1, 2, 1 and 3 it gives {got[3]:.4g}.", "0.7083", f"{got[3]:.4g}"
                 )
-            elif not reciprocal and measure.has("k"):
+            elif not reciprocal and _takes_one(measure):
                 bad = [k for k, value in got.items() if not _is(value, wanted[k], 100 * wanted[k], 4 * wanted[k])]
                 if bad:
                     yield Trouble(
@@ -131,6 +135,72 @@ def retrieval(measure: Called) -> Iterator[Trouble]:
             break
     if not ran:
         raise OtherKind("it takes neither scores and labels nor two sides")
+
+
+def _takes_one(measure: Called) -> bool:
+    """Whether it takes one number of the best, and not several."""
+    return measure.has("k") and not _takes_several(measure)
+
+
+def _takes_several(measure: Called) -> bool:
+    return measure.arguments.parameter_of.get("k", "").lower().endswith("ks")
+
+
+_AT = re.compile(r"(.*?)(?<![a-z])(r|recall|hits?|hit_?rate|hr|top)[_ ]?(@|at)?[_ ]?(\d+)")
+"""Names of figures that are a recall among so many: "i2t_R@5", "recall_10"."""
+_WAY = re.compile(r"([a-z]+?)_?(?:2|to)_?([a-z]+?)[_/ ]*")
+_VECTORS = re.compile(
+    r"(images?|imgs?|texts?|txts?)|quer(y|ies)|docs?|documents?|audios?|videos?"
+    r"|\w*_?(emb|embs|embeds?|embeddings?|feats?|features?|vecs?|vectors?|repr|z)"
+)
+"""Names of parameters that take a vector for each row."""
+_MANY = re.compile(r"//|repeat_interleave|per_image|captions_")
+"""What says that a row has several partners."""
+_ALONG = r"\.diag(onal)?\((?!.*(None|unsqueeze|view|reshape))"
+_AS_A_COLUMN = "sims.diagonal().unsqueeze(1), so that each row is compared with its own"
+_PAIRS, _WIDE, _NOISE = 12, 6, 0.6
+
+
+def _by_name(measure: Called) -> list[Trouble] | None:
+    """What is wrong with recalls that come by their names, where both sides are vectors, row by row partners; None
+    where none come so. Each recall is that of the one way or that of the other, which its name need not tell; of two
+    names that say opposite ways each has its own."""
+    known = measure.arguments.parameter_of
+    sides = [known[side].lower() for side in ("one", "other")]
+    if {*measure.arguments.accepts} - {*known.values()} or _MANY.search(measure.source):
+        return None
+    if not all(_VECTORS.fullmatch(side) for side in sides):
+        return None
+    one = F.normalize(noise(_PAIRS, _WIDE), dim=-1)
+    other = F.normalize(one + _NOISE * noise(_PAIRS, _WIDE, seed=1), dim=-1)
+    try:
+        made = measure(one=one, other=other, **({"k": (1, 2, 3)} if _takes_several(measure) else {}))
+    except Exception:  # what it wants is not known
+        return None
+    found: dict[int, dict[str, float]] = {}
+    for name, value in made.items() if isinstance(made, dict) else ():
+        if (told := _AT.fullmatch(str(name).lower())) is not None:
+            found.setdefault(int(told[4]), {})[told[1]] = _number(value)
+    if not found:
+        return None
+    sims = one @ other.T
+    for k, got in sorted(found.items()):
+        shares = [float((way > way.diagonal()[:, None]).sum(1).lt(k).double().mean()) for way in (sims, sims.T)]
+        of = f"{measure.name}: of {_PAIRS} rows {shares[0]:.0%} have their partner among the best {k} one way, and "
+        of += f"{shares[1]:.0%} the other way."
+        wanted = " and ".join(f"{share:.4g}" for share in shares)
+        given = ", ".join(f"{value:.4g}" for value in got.values())
+        if not all(_is(value, *shares, *(100 * share for share in shares)) for value in got.values()):
+            return [Trouble(f"{of} It gives {given}.", wanted, given, at=(_ALONG,), mend=_AS_A_COLUMN)]
+        if _opposite([*got]) and abs(shares[0] - shares[1]) > 0.05 and len({*got.values()}) == 1:
+            return [Trouble(f"{of} It gives {given} for both: one side is asked twice.", wanted, given)]
+    return []
+
+
+def _opposite(names: list[str]) -> bool:
+    """Whether two names say opposite ways: "i2t_" and "t2i_", "image_to_text" and "text_to_image"."""
+    ways = [_WAY.fullmatch(name) for name in names]
+    return len(ways) == 2 and all(ways) and ways[0].groups() == ways[1].groups()[::-1]  # type: ignore[union-attr]
 
 
 def _with_cosines(sims: Tensor) -> Tensor:

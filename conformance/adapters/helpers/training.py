@@ -2,7 +2,8 @@
 
 `fit(model, x, y)` and `train_one_epoch(model, loader, optimizer)` step an optimizer, so that the claims about training
 runs can be asked of them. Asked is only what needs no data of the user's: clearing, clipping, what the loss takes, and
-labels where the function cuts them itself. A function that needs something unknown, or steps nothing, is left alone.
+labels where the function cuts them itself. One that makes one step is called again and again. A function that needs
+something unknown, or steps nothing, is left alone.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ import torch
 from torch import Tensor, nn
 
 from conformance.adapters.functions.arguments import PAD, read
+from conformance.adapters.functions.subjects import source_of
 from conformance.adapters.helpers.criteria import CrossEntropy, criteria_of
 from conformance.adapters.helpers.drawn import Parts, drawn, parts_of, tree_of
 from conformance.adapters.helpers.modes import left_in_evaluation, rests
@@ -78,14 +80,27 @@ _NAMED = re.compile(
     r"_?(fit|((pre|re)?train|fine_?tune|run)(_(one|an|single|model|\w*lm|loop|for|epochs?))*|training_loop)"
 )
 """Names of functions that train over several batches."""
-_STEP = re.compile(r"_?((train|training)_(step|batch)|(step|train)_on_batch|(update|learn)_on)")
+_STEP = re.compile(
+    r"_?((train|training|update|accumulat\w+)_(step|batch)|(step|train)_on_batch|(update|learn)_on"
+    r"|step_(over|on)_(micro_?)?batches)"
+)
 """Names of functions that make one step: they are called again and again."""
-_OF_A_STEP = ("functions-that-train-clip-what-is-stepped", "functions-that-train-give-losses-what-they-take")
+_TAKES = "functions-that-train-give-losses-what-they-take"
+_OF_A_STEP = {
+    "functions-that-train-clip-what-is-stepped": RULES["functions-that-train-clip-what-is-stepped"],
+    _TAKES: RULES[_TAKES],
+    "functions-that-train-ask-for-the-next-word": _LABELS,
+}
 """What is asked of one that makes one step: clearing, modes and rates may be its caller's to see to."""
-ROWS, BATCHES, STEPS, LENGTH, TEXT = 4, 6, 6, 4, 400
+_OF_ONE_THAT_CLEARS = {
+    "functions-that-train-clear-gradients": ("run-gradients-reach-the-step", "run-gradients-of-all-passes-count")
+}
+"""What is asked of it besides, where it clears gradients itself."""
+_CLEARS = re.compile(r"zero_grad\(|\.grad\s*=\s*None")
+ROWS, BATCHES, STEPS, LENGTH, TEXT, PIECES = 4, 6, 6, 4, 400, 3
 SECONDS, LARGEST, MOST = 5.0, 10_000_000, 8
 """A function gets so many seconds of processor time for each form of its labels; a larger model is not trained, and
-batches are made for so many that one step adds up."""
+batches are made for so many that one step adds up. PIECES: of the batch of one step, where it takes a list."""
 
 _INPUTS = r"input_?(ids|s)?|ids|tokens?|x|text|pixel_values|images?"
 _WORDS = {
@@ -93,7 +108,8 @@ _WORDS = {
     "optimizer": r"(model_)?(opt|optim|optimi[sz]er)",
     "loader": (
         r"(train(ing)?_?)?(data_?)?"
-        r"(loader|dl|iter|iterator|iterable|batches|set|data|dataset|stream|corpus|sampler)"
+        r"(loader|dl|iter|iterator|iterable|((micro|mini|sub)_?)?batches|set|data|dataset|stream|corpus|sampler)"
+        r"|micros|chunks|shards"
     ),
     "judged": r"(val(id)?|validation|dev|test|eval)_?(data_?)?(loader|dl|iter|batches|set|data)",
     "criterion": r"criterion|(loss|crit)_?(fn|func|function|f|criterion)?",
@@ -171,11 +187,44 @@ def trained(functions: Sequence[Callable[..., Any]], subject: WholeModel) -> Ite
                 yield Found(_MODES, function.__name__, _LEFT, place, _SET_BACK)
             continue
         run, cuts_labels = ran
-        for claim, rules in RULES.items():
-            if makes_one_step(function) and claim not in _OF_A_STEP:
+        criteria = Attempt(function, subject, label_forms(subject)[0]).own_criteria()
+        for claim, rules in _asked(function).items():
+            if rules is _LABELS and not (cuts_labels and _shows_with_another_loss(function, criteria)):
                 continue
-            if rules is not _LABELS or cuts_labels:
-                yield from _judged(claim, rules, run, function.__name__)
+            found = [*_judged(claim, rules, run, function.__name__)]
+            if any(one.trouble for one in found) and claim == _TAKES and not _all_take_logits(criteria):
+                own = _ran(function, subject, (True,))  # a loss of the file says what it takes
+                found = [*_judged(claim, rules, own[0], function.__name__)] if own is not None else []
+            yield from found
+
+
+def _asked(function: Callable[..., Any]) -> dict[str, tuple[str, ...]]:
+    """What is asked of a function, by claim."""
+    if not makes_one_step(function):
+        return RULES
+    clears = _CLEARS.search(source_of(function)) is not None
+    return {**(_OF_ONE_THAT_CLEARS if clears else {}), **_OF_A_STEP}
+
+
+_CUTS = re.compile(r":\s*-\s*1\s*[\],]|\b1\s*:|\+\s*1\s*[:\]]|shift|roll\(|narrow\(")
+"""What cuts a text for the next words."""
+
+
+def _shows_with_another_loss(function: Callable[..., Any], criteria: Sequence[Any]) -> bool:
+    """Whether the place of the labels shows with a loss of torch's in the place of that which it is handed: a loss of
+    its own may shift them, and does where the function cuts nothing."""
+    if not any(re.fullmatch(_WORDS["criterion"], name.lower()) for name in inspect.signature(function).parameters):
+        return True
+    return not any(map(_CUTS.search, _texts(criteria))) and _CUTS.search(source_of(function)) is not None
+
+
+def _all_take_logits(criteria: Sequence[Any]) -> bool:
+    """Whether each of some losses takes a softmax itself, as torch's cross-entropy does."""
+    return all(re.search(r"log_softmax|logsumexp|cross_entropy|CrossEntropy", text) for text in _texts(criteria))
+
+
+def _texts(criteria: Sequence[Any]) -> list[str]:
+    return [source_of(one if inspect.isroutine(one) else type(one)) for one in criteria]
 
 
 def _judged(claim: str, rules: tuple[str, ...], run: Run, name: str) -> Iterator[Found]:
@@ -195,10 +244,13 @@ def _judged(claim: str, rules: tuple[str, ...], run: Run, name: str) -> Iterator
         yield Found(claim, name)
 
 
-def _ran(function: Callable[..., Any], subject: WholeModel) -> tuple[Run, bool] | None:
+def _ran(
+    function: Callable[..., Any], subject: WholeModel, with_own: Sequence[bool] = (False, True)
+) -> tuple[Run, bool] | None:
     """The run of a function with the first form of labels with which it makes two steps, and whether it cuts the labels
-    out of the text itself; None where it makes none."""
-    for labels_of, own in product(label_forms(subject), (False, True)):
+    out of the text itself; None where it makes none. with_own: whether it is given a loss of its file, each way that
+    is tried."""
+    for labels_of, own in product(label_forms(subject), with_own):
         try:
             trial = Attempt(function, subject, labels_of)
             criteria = trial.own_criteria() if own else [trial.criterion]
@@ -263,7 +315,7 @@ class Attempt:
         """As the model takes it: one that takes (T, B) is trained on (T, B)."""
         return self.subject.calling.turned(x) if x.ndim > 1 else x
 
-    def own_criteria(self) -> list[nn.Module]:
+    def own_criteria(self) -> list[Any]:
         """The losses of its file, where it has to be given one."""
         settings = {meaning: self._value(meaning) for meaning in ("words", "pad", "smoothing")}
         return [*criteria_of(self.function, settings, _WORDS)] if self.arguments.has("criterion") else []
@@ -332,7 +384,8 @@ class Attempt:
         if batch is not None:
             once = isinstance(batch, ast.Call)  # it draws from one iterator, and makes no second pass
             number = (STEPS if once else STEPS // 2) * self._accumulated()
-            return [self._batch(batch) for _ in range(self.batches or max(BATCHES, number))]
+            most = PIECES if makes_one_step(self.function) else max(BATCHES, number)
+            return [self._batch(batch) for _ in range(self.batches or most)]
         if len(self.inputs) == 1 and self.subject.calling.main.vocab:
             text = self.subject.tokens(np.random.default_rng(0), self.subject.calling.main.meaning, (TEXT,))
             return torch.as_tensor(text)

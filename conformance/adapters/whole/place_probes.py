@@ -11,6 +11,7 @@ from torch import nn
 
 from conformance.adapters.whole.chained import has_forward
 from conformance.adapters.whole.class_source import modes_kept, source_of
+from conformance.adapters.whole.kept_modes import Kept, functions_that_remember
 from conformance.adapters.whole.running import RunningModel
 
 
@@ -40,8 +41,17 @@ class PlaceProbes(RunningModel):
         return self.line_of(r"\blinspace\(.*\b(n|t|l|s|\w*len\w*|length|\w*shape\[\S+\]|\w+\.size\(\S+\))\s*[,)]")
 
     def modes_kept(self) -> list[tuple[str, str]]:
-        """The methods that put back a mode that they never changed, with their lines."""
-        return [found for cls, _, _, _ in self.sources() for found in modes_kept(cls)]
+        """The methods, and the functions of its file, that put back a mode that they never changed, with their
+        lines."""
+        methods = [found for cls, _, _, _ in self.sources() for found in modes_kept(cls)]
+        return methods + [(one.name, one.place) for one in self._remembering() if not one.changes]
+
+    def remembers_modes(self) -> bool:
+        """Whether a method, or a function of its file, remembers the mode of the model."""
+        return bool(self.line_of(r"=\s*self\.training\b")) or bool(self._remembering())
+
+    def _remembering(self) -> list[Kept]:
+        return list(functions_that_remember(type(self.module)))
 
     def plain_lists(self) -> list[str]:
         """The paths of lists and tuples of modules that are no nn.ModuleList, and hold modules that nothing else

@@ -237,6 +237,85 @@ def test_forms_of_batches_losses_and_optimizers(form):
     assert results(FORMS[form].replace("{first}", "0"))[0][NEXT].verdict is Verdict.FAIL
 
 
+MICRO = """
+def train_step(model, optimizer, micro_batches, lr, clip=1.0):
+    {once}
+    for ids in micro_batches:
+        {each}
+        logits = model(ids[:, :-1])[0]
+        loss = F.cross_entropy(logits.transpose(1, 2), ids[:, 1:]) / len(micro_batches)
+        loss.backward()
+    torch.nn.utils.clip_grad_norm_(model.parameters(), clip)
+    optimizer.step()
+"""
+
+
+@pytest.mark.parametrize(
+    ("once", "each", "verdict"),
+    [
+        ("optimizer.zero_grad()", "pass", "PASS"),
+        ("pass", "optimizer.zero_grad()", "FAIL"),
+        ("pass", "pass", "NOT_PROVIDED"),
+    ],
+)
+def test_a_step_over_several_batches_keeps_the_gradients_of_each(once, each, verdict):
+    found, lines = results(MICRO.format(once=once, each=each))
+    assert found[CLEAR].verdict.name == verdict
+    assert found[NEXT].verdict is Verdict.PASS
+    if verdict == "FAIL":
+        assert line_of(found[CLEAR], lines).strip() == each
+
+
+SMOOTHED = """
+class SmoothedLoss(torch.nn.Module):
+    def __init__(self, vocab_size, smoothing=0.1):
+        super().__init__()
+        self.vocab_size, self.smoothing = vocab_size, smoothing
+
+    def forward(self, logits, target):
+        logp = logits.reshape(-1, self.vocab_size).log_softmax(-1)
+        truth = torch.full_like(logp, self.smoothing / (self.vocab_size - 1))
+        truth.scatter_(1, target.reshape(-1, 1), 1 - self.smoothing)
+        return -(truth * logp).sum(-1).mean()
+"""
+SHIFTING = """
+def next_word_loss(logits, labels):
+    return F.cross_entropy(logits[:, :-1].flatten(0, 1), labels[:, 1:].flatten())
+"""
+OF_CHANCES = """
+def likelihood_loss(pred, target):
+    return F.nll_loss(pred.log().flatten(0, -2), target.flatten())
+"""
+HANDED = """
+def train_step(model, batch, criterion, optimizer):
+    optimizer.zero_grad()
+    out = model(batch{cut})[0]{softmax}
+    loss = criterion(out, batch{labels})
+    loss.backward()
+    optimizer.step()
+"""
+
+
+@pytest.mark.parametrize(
+    ("loss", "cut", "labels", "verdict"),
+    [
+        (SMOOTHED, "[:, :-1]", "[:, 1:]", "PASS"),
+        (SMOOTHED, "[:, :-1]", "[:, :-1]", "FAIL"),
+        (SHIFTING, "", "", "NOT_PROVIDED"),  # which shifts by itself
+        ("", "", "", "NOT_PROVIDED"),  # a loss of another file may
+    ],
+)
+def test_labels_are_judged_where_a_step_is_handed_its_loss(loss, cut, labels, verdict):
+    found, _ = results(loss + HANDED.format(cut=cut, labels=labels, softmax=""))
+    assert found[NEXT].verdict.name == verdict
+
+
+@pytest.mark.parametrize(("loss", "verdict"), [(OF_CHANCES, "PASS"), ("", "FAIL"), (SMOOTHED, "FAIL")])
+def test_what_a_loss_takes_is_said_by_the_one_of_the_file(loss, verdict):
+    found, _ = results(loss + HANDED.format(cut="[:, :-1]", labels="[:, 1:]", softmax=".softmax(-1)"))
+    assert found[TAKE].verdict.name == verdict
+
+
 LOOP = """
 def evaluate(model, split):
     model.eval()

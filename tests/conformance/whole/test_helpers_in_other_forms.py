@@ -77,6 +77,29 @@ BY_CHANCE = """
             share = 1 - wide / images.shape[-1]
         return images, share * soft + (1 - share) * soft.flip(0)
 """
+OF_CHANCES = """
+    def mixup(x, targets, alpha=0.8):
+        share = torch.distributions.Beta(alpha, alpha).sample().item()
+        order = torch.randperm(len(x))
+        return share * x + (1 - share) * x[order], share * targets + (1 - share) * targets[order]
+"""
+BOTH_WAYS = """
+    def retrieval_metrics(image_features, text_features, ks=(1, 5)):
+        sims = image_features @ text_features.t()
+        out = {}
+        for way, s in (("i2t", sims), ("t2i", sims.t())):
+            rank = (s > s.diagonal().unsqueeze(1)).sum(dim=1)
+            for k in ks:
+                out[f"{way}_R@{k}"] = (rank < k).float().mean().item()
+            out[f"{way}_median_rank"] = rank.median().item() + 1
+        return out
+"""
+SEVERAL_PARTNERS = """
+    def retrieval_metrics(image_features, text_features, per_image=2):
+        sims = image_features @ text_features.t()
+        own = torch.arange(len(sims)) // per_image
+        return {f"R@{k}": (sims.topk(k).indices == own[:, None]).any(1).float().mean() for k in (1, 5)}
+"""
 RESIZED = """
     def resize_pos_embed(pos_embed, new_grid):
         cls, patches = pos_embed[:, :1], pos_embed[:, 1:]
@@ -87,6 +110,7 @@ RESIZED = """
 """
 CONTRAST, NDCG = "contrastive-losses-prefer-the-own-partner", "ndcg-discounts-by-the-rank"
 MIXED, PLACES = "mixed-samples-have-mixed-labels", "resized-positions-keep-their-features"
+RETRIEVAL = "retrieval-counts-the-own-partner"
 CTC, HISTORY = "paths-of-ctc-merge-repeats-and-drop-blanks", "histories-keep-the-last-items"
 ACCURACY = "accuracy-is-the-share-of-right-answers"
 
@@ -108,6 +132,9 @@ ACCURACY = "accuracy-is-the-share-of-right-answers"
         (FROM_ONE, "math.log2(", "math.log(", NDCG),
         (BY_CHANCE, "share = 1 - wide /", "share = wide /", MIXED),
         (RESIZED, "image.flatten(2).transpose(1, 2)", "image.reshape(1, new_grid**2, -1)", PLACES),
+        (OF_CHANCES, "share * targets + (1 - share)", "(1 - share) * targets + share", MIXED),
+        (BOTH_WAYS, "s.diagonal().unsqueeze(1)", "s.diagonal()", RETRIEVAL),
+        (BOTH_WAYS, "sims.t())):", "sims)):", RETRIEVAL),
         (RESIZED, "image.flatten(2).transpose(1, 2)", "image.transpose(2, 3).flatten(2).transpose(1, 2)", PLACES),
     ],
 )
@@ -117,6 +144,25 @@ def test_another_form_is_right_and_its_mistake_is_found(functions, text, right, 
     assert claim in found.tested
     assert found.wrong == []
     assert [one.claim for one in examine(functions(text.replace(right, wrong))).wrong] == [claim]
+
+
+OF_SCORES = """
+    def recall_metrics(scores, labels, ks=(1, 3)):
+        return {f"R@{k}": (scores.topk(k).indices == labels[:, None]).any(-1).float().mean() for k in ks}
+"""
+MIXED_LATER = """
+    def mixup(x, y, alpha=0.8):
+        order, y = torch.randperm(len(x)), y.float()
+        share = torch.distributions.Beta(alpha, alpha).sample().item()
+        return share * x + (1 - share) * x[order], y, y[order], share
+"""
+
+
+@pytest.mark.parametrize("text", [SEVERAL_PARTNERS, OF_SCORES, MIXED_LATER])
+def test_forms_that_are_not_known_are_left_alone(functions, text):
+    found = examine(functions(text))
+    assert not found.tested
+    assert not found.wrong
 
 
 def test_a_loss_that_shares_its_rest_out_among_other_words_is_not_asked_with_two(functions):
