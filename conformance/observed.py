@@ -7,11 +7,14 @@ notes the conventions (`attributes`) and the code (`places`) of each subject for
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import numpy as np
 
+from conformance.draw import Draw
+from conformance.evidence import Evidence
 from conformance.places import code_of
 from conformance.protocol import AS_THEY_ARE, ROLES, Array, Arrays, NotProvided
 
@@ -28,6 +31,12 @@ class Observed:
         """Whether it has so many parameters that the memory may be too small for a claim about it."""
         self.attributes: dict[str, dict[str, Any]] = {}
         self.places: dict[str, str] = {}
+
+    def asked(self, check: Callable[[Any, Draw], Evidence], draw: Draw) -> Evidence:
+        """What a check finds, in the surroundings that the implementation asks for."""
+        around: AbstractContextManager[Any] = getattr(self.impl, "while_asked", nullcontext)()
+        with around:
+            return check(self, draw)
 
     def variants(self) -> Iterator[tuple[str, Observed]]:
         """The same thing with its other options: each as it would be written, and what it gives."""

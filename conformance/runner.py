@@ -44,13 +44,13 @@ def evidence_of(check: Check, impl: Any, examples: int | None = None) -> tuple[E
     """
     observed = Observed(impl)
     draw = Draw(Pinned())
-    evidence = check.function(observed, draw)
+    evidence = observed.asked(check.function, draw)
     for seed in range(check.examples if examples is None else examples):
         if not evidence.ok or not draw.values:
             break
         following = Draw(Seeded(seed))
         try:
-            evidence = check.function(observed, following)
+            evidence = observed.asked(check.function, following)
         except NotProvided:
             continue
         draw = following
@@ -163,7 +163,7 @@ class _Run:
         recorded = Recorded(source)
         draw = Draw(recorded)
         try:
-            evidence = self.check.function(self.impl, draw)
+            evidence = self.impl.asked(self.check.function, draw)
             if not isinstance(evidence, Evidence):
                 raise TypeError(f"the check {self.check.name} returned {shown(evidence)}, not Evidence")
         except NotProvided as error:

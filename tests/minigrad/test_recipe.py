@@ -103,7 +103,8 @@ def test_it_is_a_whole_op(package):
 def test_its_tests_are_made_and_pass(package):
     files = ["tests/minigrad/test_ops.py", "tests/study/test_explain.py", "tests/cuda/kernels/test_every_op.py",
              "tests/cuda/core/test_routes.py"]  # fmt: skip
-    options = ["-q", "-k", "cube and not users", "-p", "no:cacheprovider", "-o", f"pythonpath={package['PYTHONPATH']}"]
+    options = ["-q", "-m", "not deep", "-k", "cube and not users", "-p", "no:cacheprovider"]
+    options += ["-o", f"pythonpath={package['PYTHONPATH']}"]
     command = [sys.executable, "-m", "pytest", *options, *[str(ROOT / file) for file in files]]
     done = subprocess.run(command, env=package, cwd=package["PYTHONPATH"], capture_output=True, text=True)
     assert done.returncode == 0, done.stdout

@@ -9,11 +9,13 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass
 from typing import Any
 
+import torch
 from torch import nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from conformance.adapters import Specification, SpecificationError, programs
 from conformance.adapters.functions.implementation import FunctionImplementation, of_class
@@ -191,6 +193,11 @@ class PointedImplementation:
             f"{r.cls.__name__} as {r.role}: it is not the formula in any layout that is known" for r in resolutions
         ]
         return [*reasons, f"{self.name} as it runs: no {shown} is seen in it"][:1]
+
+    def while_asked(self) -> AbstractContextManager[Any]:
+        """In float64 torch's fused attention is off, in the way back, too (see `calling.default_dtype`)."""
+        exact = self.running is not None and self.running.torch_dtype is torch.float64
+        return sdpa_kernel(SDPBackend.MATH) if exact else nullcontext()
 
     @property
     def kind(self) -> str | None:

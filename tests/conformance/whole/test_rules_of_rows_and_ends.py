@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -25,6 +26,8 @@ from conformance.adapters.inference.facts import Unresolved  # noqa: E402
 from conformance.adapters.whole.calling import default_dtype  # noqa: E402
 from conformance.adapters.whole.running import moved  # noqa: E402
 from conformance.check import CHECKS, Check  # noqa: E402
+from conformance.checks.generation import _ending_of_rows  # noqa: E402
+from conformance.places import is_of_the_suite  # noqa: E402
 from conformance.runner import run_check  # noqa: E402
 from conformance.verdict import Verdict  # noqa: E402
 
@@ -199,6 +202,18 @@ def test_padding_of_other_rows_changes_nothing(cls, expected):
     assert verdict(cls, "model-rows-of-a-batch-are-apart") == expected
 
 
+# --- rows that end
+
+
+@pytest.mark.parametrize(("behind", "expected"), [([0, 0, 0, 0, 0], True), ([0, 13, 14, 15, 16], False)])
+def test_rows_that_end_are_judged_where_one_token_more_is_written_than_was_asked_for(behind, expected):
+    words = np.array([[10, 11, 12, 13, 14, 15], [20, 21, 22, 11, 24, 25]])
+    new = np.array([[10, 11, *behind], [20, 21, 22, 11, 0, 0, 0]])
+    written = SimpleNamespace(partly=False, new=new)
+    writer = SimpleNamespace(name="generate", fills_ended_rows=False, ended_by=lambda *_: written)
+    assert _ending_of_rows(writer, None, {}, words, "model.py:3").ok == expected
+
+
 # --- what a part is, and what numbers stay
 
 
@@ -237,7 +252,9 @@ def test_fused_attention_takes_a_mask_of_float32_in_float64():
 
 
 @pytest.mark.parametrize("is_theirs", [True, False])
-def test_what_the_suite_does_wrong_is_no_error_of_the_user(is_theirs):
+def test_what_the_suite_does_wrong_is_no_error_of_the_user(is_theirs, monkeypatch):
+    monkeypatch.setattr("conformance.runner.is_of_the_suite", is_of_the_suite)
+
     def fails(impl, draw):
         raise ValueError("as it should not")
 
