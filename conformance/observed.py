@@ -7,12 +7,13 @@ notes the conventions (`attributes`) and the code (`places`) of each subject for
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import numpy as np
 
+from conformance.check import Check
 from conformance.draw import Draw
 from conformance.evidence import Evidence
 from conformance.places import code_of
@@ -32,11 +33,12 @@ class Observed:
         self.attributes: dict[str, dict[str, Any]] = {}
         self.places: dict[str, str] = {}
 
-    def asked(self, check: Callable[[Any, Draw], Evidence], draw: Draw) -> Evidence:
+    def asked(self, check: Check, draw: Draw) -> Evidence:
         """What a check finds, in the surroundings that the implementation asks for."""
-        around: AbstractContextManager[Any] = getattr(self.impl, "while_asked", nullcontext)()
+        surroundings = getattr(self.impl, "while_asked", None)
+        around: AbstractContextManager[Any] = surroundings(check.roles) if surroundings else nullcontext()
         with around:
-            return check(self, draw)
+            return check.function(self, draw)
 
     def variants(self) -> Iterator[tuple[str, Observed]]:
         """The same thing with its other options: each as it would be written, and what it gives."""

@@ -44,13 +44,13 @@ def evidence_of(check: Check, impl: Any, examples: int | None = None) -> tuple[E
     """
     observed = Observed(impl)
     draw = Draw(Pinned())
-    evidence = observed.asked(check.function, draw)
+    evidence = observed.asked(check, draw)
     for seed in range(check.examples if examples is None else examples):
         if not evidence.ok or not draw.values:
             break
         following = Draw(Seeded(seed))
         try:
-            evidence = observed.asked(check.function, following)
+            evidence = observed.asked(check, following)
         except NotProvided:
             continue
         draw = following
@@ -163,7 +163,7 @@ class _Run:
         recorded = Recorded(source)
         draw = Draw(recorded)
         try:
-            evidence = self.impl.asked(self.check.function, draw)
+            evidence = self.impl.asked(self.check, draw)
             if not isinstance(evidence, Evidence):
                 raise TypeError(f"the check {self.check.name} returned {shown(evidence)}, not Evidence")
         except NotProvided as error:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass
 from typing import Any
@@ -194,9 +194,11 @@ class PointedImplementation:
         ]
         return [*reasons, f"{self.name} as it runs: no {shown} is seen in it"][:1]
 
-    def while_asked(self) -> AbstractContextManager[Any]:
-        """In float64 torch's fused attention is off, in the way back, too (see `calling.default_dtype`)."""
-        exact = self.running is not None and self.running.torch_dtype is torch.float64
+    def while_asked(self, roles: Iterable[str]) -> AbstractContextManager[Any]:
+        """Where a model runs in float64, torch's fused attention is off, on the way back, too (see
+        `calling.default_dtype`)."""
+        is_wide = self.running is not None and self.running.torch_dtype is torch.float64
+        exact = is_wide and not {"module", *WHOLE_MODELS}.isdisjoint(roles)
         return sdpa_kernel(SDPBackend.MATH) if exact else nullcontext()
 
     @property
