@@ -16,8 +16,8 @@ TARGETS = r"targets?|labels?|gold|truth|y(_true)?|tgt|trg|(target|tgt|label)_?(i
 WARMUP = r"(n_|num_)?warm_?up(_?(steps?|iters?|iterations|n))?|n_warmup_steps"
 WIDTH = r"d_?model|model_?(size|dim)|dim(_?(model|embed|embedding))?|d|hidden_size|n_embd|embed_dim|emb_size|hid_dim"
 SIZE = (
-    r"(chunk_)?size|sz|n|t|l|i|length|((seq|tgt|trg|max|input|q(uery)?)_?|sequence_)(len(gth)?|size)|len(_seq)?|seq|dim|max_?(seq_?)?len(gth)?|"
-    r"num_positions"
+    r"(chunk_)?size|sz|n|t|l|i|length|((seq|tgt|trg|max|input|q(uery)?)_?|sequence_)(len(gth)?|size)|len(_seq)?|seq|dim|"
+    r"max_?seq_?len(gth)?|num_positions"
 )
 
 

@@ -40,6 +40,9 @@ from conformance.protocol import NotProvided
 _LOSS = re.compile(r"loss|(train|training|shared|valid(ation)?)_step|^_?step$|objective|(^|_)nll|criterion", re.I)
 _OF_CLASSES = re.compile(r"cross_entropy|nll_loss")
 _OF_NUMBERS = re.compile(r"mse_loss|l1_loss|huber_loss|binary_cross_entropy|kl_div")
+_ANY_CRITERION = re.compile(f"{_OF_CLASSES.pattern}|{_OF_NUMBERS.pattern}")
+_DISTANCES = {"mse_loss", "l1_loss", "huber_loss"}
+"""Losses that take any numbers: others want probabilities."""
 _SQUASHED = re.compile(r"Sigmoid|Softmax")
 """Steps of a graph that give probabilities."""
 _REARRANGED = re.compile(
@@ -243,8 +246,8 @@ def _forms(subject: PadProbes, function: Callable[..., Any]) -> Iterator[tuple[b
     answers each position with one of a few classes, all of them or the first alone. Where each row gets several numbers
     and the loss is one of numbers, a label is as many numbers."""
     texts = "".join([text_of(function), *map(text_of, functions_called_by(function))])
-    is_of_numbers = _OF_NUMBERS.search(texts) and not _OF_CLASSES.search(texts)
-    if is_of_numbers and not subject.positions and subject.calling.outputs > 1:
+    compares = {found[0] for found in _ANY_CRITERION.finditer(texts)}
+    if compares and compares <= _DISTANCES and not subject.positions and subject.calling.outputs > 1:
         yield (False, True, "numbers")
         return
     yield from ((False, True, ""), (True, True, ""), (False, False, ""))

@@ -1,12 +1,15 @@
 """Histories of items that are split or labelled, and spans that are hidden behind sentinels: right in many forms, or
 wrong."""
 
+import inspect
+
 import pytest
 
 pytest.importorskip("torch")
 
 from conformance.adapters.helpers import mending
 from conformance.adapters.helpers.examining import examine
+from conformance.mutants.specimens.helpers import corrupt_spans
 
 NEXT, APART = "examples-are-labelled-with-the-next-item", "held-out-items-are-not-trained-on"
 SPANS = "sentinels-stand-for-what-is-behind-them"
@@ -78,20 +81,7 @@ SPLITS = {
     "users apart": (SPLIT.replace("for u,", "for u in ():\n                pass\n        for u,").replace(
         "train[u], valid[u], test[u] = PARTS", "(train, valid, test)[u % 3][u] = items"), None),
 }  # fmt: skip
-HIDE = """
-    def corrupt_spans(tokens, first_sentinel, rng):
-        inputs, targets, at, sentinel = [], [], 0, first_sentinel
-        while at < len(tokens):
-            start = at + rng.randint(1, 8)
-            end = start + rng.randint(1, 5)
-            inputs += tokens[at:start]
-            if start < len(tokens):
-                inputs.append(sentinel)
-                targets += [sentinel, *tokens[start:end]]
-                sentinel -= 1
-            at = end
-        return inputs, targets
-"""
+HIDE = inspect.getsource(corrupt_spans)
 PIECE = "[sentinel, *tokens[start:end]]"
 PADDED = "inputs + [1] + [0] * (99 - len(inputs)), targets + [1] + [0] * (99 - len(targets))"
 TENSORS = "{'input_ids': torch.tensor([inputs]), 'labels': torch.tensor([targets])}"

@@ -87,8 +87,17 @@ class LastWord(nn.Module):
         if attention_mask is not None:  # a mask of four axes stands for the causal one
             seen = attention_mask[:, 0].bool() if attention_mask.dim() == 4 else seen & attention_mask[:, None].bool()
         x = (x @ x.mT).masked_fill(~seen, -1e9).softmax(-1) @ x
-        last = (torch.arange(length) * (ids != self.pad_token_id)).argmax(-1)
-        return self.out(x[torch.arange(rows), last])
+        return self.out(x[torch.arange(rows), self.last(torch.arange(length) * (ids != self.pad_token_id))])
+
+    @staticmethod
+    def last(places):
+        return places.argmax(-1)
+
+
+class LastOfAll(LastWord):
+    @staticmethod
+    def last(places):
+        return places.argmax(-1) * 0 + places.shape[1] - 1
 
 
 def test_padding_is_told_by_its_number_too_and_words_are_what_is_required():
@@ -96,6 +105,7 @@ def test_padding_is_told_by_its_number_too_and_words_are_what_is_required():
     assert (calling.main.parameter, calling.main.vocab, calling.filler) == ("ids", VOCAB, 0)
     assert all(mask.axes != 4 for mask in calling.masks)
     assert verdict(LastWord, "classifier-padding-changes-nothing") == "PASS"
+    assert verdict(LastOfAll, "classifier-padding-changes-nothing") == "FAIL"
 
 
 # --- losses
@@ -114,12 +124,21 @@ class Forecaster(nn.Module):
         return F.mse_loss(self(x), y)
 
 
+class TaughtShares(Forecaster):
+    """Its labels are shares that sum to one, which no noise is."""
+
+    def loss(self, x, y):
+        return F.kl_div(self(x).flatten(1).log_softmax(-1), y.flatten(1))
+
+
 class ComparesAll(Forecaster):
     def loss(self, x, y):
         return F.mse_loss(self(x)[:, None], y[:, :, None])
 
 
-@pytest.mark.parametrize(("cls", "expected"), [(Forecaster, "PASS"), (ComparesAll, "FAIL")])
+@pytest.mark.parametrize(
+    ("cls", "expected"), [(Forecaster, "PASS"), (TaughtShares, "NOT PROVIDED"), (ComparesAll, "FAIL")]
+)
 def test_a_loss_of_numbers_has_as_many_labels_as_answers(cls, expected):
     assert verdict(cls, "losses-get-what-they-are-made-for") == expected
 
@@ -258,7 +277,7 @@ def test_what_the_suite_does_wrong_is_no_error_of_the_user(is_theirs, monkeypatc
     def fails(impl, draw):
         raise ValueError("as it should not")
 
-    if not is_theirs:  # a line of the suite's own: its Specification takes other arguments
+    if not is_theirs:  # the suite's own line that calls it has the wrong arguments
         fails = Check.__init__
 
     class Pointed:
