@@ -189,9 +189,10 @@ class _Finder:
         return None
 
     def first_that_runs(self, all_masks: bool) -> Calling | None:
-        """The first calling that runs and hides what its masks say, else the first that runs. all_masks: the optional
-        masks are given, too."""
+        """The first calling that runs, reads its data and hides what its masks say, else the first that runs.
+        all_masks: the optional masks are given, too."""
         leaking: Calling | None = None
+        unread: Calling | None = None
         as_said = False  # it hides, and its answer is of an odd layout
         for sides in self.proposals.sides():
             before: _Failed | None = None
@@ -202,6 +203,9 @@ class _Finder:
                 found = self.attempt(calling)
                 if before is None or not before.differs_in_masks(calling):
                     before = _Failed(calling, self.failures[start:]) if found is None else None
+                if found is not None and not found.reads_its_data:
+                    unread = unread or found
+                    continue
                 hidden = found is not None and (not found.masks or hides(self.module, found))
                 is_odd = found is not None and found.masks and found.layout == "(B, ...)"
                 if hidden and not is_odd:  # a mask with too many axes gives it more
@@ -209,10 +213,10 @@ class _Finder:
                 if leaking is None or (hidden and not as_said):
                     leaking, as_said = found, hidden
                 if time.process_time() > self.end:
-                    return leaking
+                    return leaking or unread
             if leaking is not None:
                 return leaking
-        return None
+        return unread
 
     def fails_alike(self, calling: Calling, before: _Failed) -> bool:
         """Whether a calling fails as the one before it, from which it differs in its masks only: that one came to its

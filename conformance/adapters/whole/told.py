@@ -162,12 +162,18 @@ def computed_with(module: nn.Module, parameters: Sequence[str]) -> list[str]:
 
 
 def _prose(text: str, tree: ast.Module) -> str:
-    """The docstring and the comments of a function."""
+    """The docstring and the comments of a function, those behind one parameter with its name."""
     definition = tree.body[0]
-    parts = [ast.get_docstring(definition) or "" if isinstance(definition, ast.FunctionDef) else ""]
+    parts, behind = [""], dict[int, list[str]]()
+    if isinstance(definition, ast.FunctionDef):
+        parts = [ast.get_docstring(definition) or ""]
+        for one in (*definition.args.posonlyargs, *definition.args.args, *definition.args.kwonlyargs):
+            behind.setdefault(one.lineno, []).append(one.arg)
     with suppress(tokenize.TokenError, IndentationError):
-        tokens = tokenize.generate_tokens(io.StringIO(text).readline)
-        parts += [token.string.lstrip("# ") for token in tokens if token.type == tokenize.COMMENT]
+        for token in tokenize.generate_tokens(io.StringIO(text).readline):
+            if token.type == tokenize.COMMENT:
+                names = behind.get(token.start[0], [])
+                parts.append(": ".join([*(names if len(names) == 1 else []), token.string.lstrip("# ")]))
     return "\n".join(parts)
 
 

@@ -32,6 +32,20 @@ class Commented(nn.Module):
         return xy
 
 
+class Features(nn.Module):
+    def __init__(self, n_features: int = 5) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(n_features, 8))
+
+    def forward(
+        self,
+        x: Tensor,  # (B, N)
+        missing_mask: Tensor | None = None,  # (B, N), 1 where there is none
+    ) -> Tensor:  # (B, N, d)
+        tokens = x.unsqueeze(-1) * self.weight
+        return tokens if missing_mask is None else tokens * (1.0 - missing_mask.float().unsqueeze(-1))
+
+
 class Alone(nn.Module):
     """Point clouds (batch, points, 3) -> scores."""
 
@@ -89,6 +103,15 @@ def test_documentation_says_axes_and_dtypes():
 
 def test_a_comment_is_documentation():
     assert told_by_forward(Commented(), ["xy", "present"]) == {"xy": Told(("B", "agents", "obs_len", 2))}
+
+
+def test_a_comment_behind_a_parameter_speaks_of_it():
+    assert told_by_forward(Features(), ["x", "missing_mask"]) == dict.fromkeys(["x", "missing_mask"], Told(("B", "N")))
+
+
+def test_numbers_are_tried_before_whole_numbers_that_no_table_reads():
+    calling = calling_of(Features())
+    assert (calling.main.shape, calling.main.length, calling.masks) == ((None,), 5, ())
 
 
 def test_the_docstring_of_a_class_speaks_of_the_only_input():
