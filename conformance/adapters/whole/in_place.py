@@ -148,11 +148,12 @@ def _callings(call: _Call, module: nn.Module) -> Iterator[PartCalling]:
 
 
 def _as_recorded(value: Any, rows: int, axis: int, inputs: Mapping[str, Tensor]) -> Any:
-    """An argument as it was; of what had a row for each row of the main one, as many as that has now."""
+    """An argument as it was; of what had a row for each row of the main one, the first for each row that it has now: a
+    row that is called alone gets what it gets among others."""
     data = inputs["x"]
     if not isinstance(value, Tensor):
         return value if isinstance(value, int | float | str | bool | tuple | None) else copy.deepcopy(value)
     value = value.to(data.dtype) if value.is_floating_point() else value
-    if value.ndim > axis and value.shape[axis] == rows != len(data):
-        return value.index_select(axis, torch.arange(len(data)) % rows)
+    if value.ndim > axis and value.shape[axis] == rows:
+        return value.index_select(axis, torch.zeros(len(data), dtype=torch.int64))
     return value

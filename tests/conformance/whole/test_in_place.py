@@ -94,3 +94,48 @@ def test_a_file_that_cannot_be_imported_is_passed_over(made):
 def test_a_model_that_does_not_call_it_is_none(made):
     with pytest.raises(Unresolved, match="Rows cannot be called"):
         beside(made, MODEL.replace("x = block(x, i)", "x = x + 0 * i"))
+
+
+READER = """
+    import torch
+    from torch import nn
+
+
+    class Reader(nn.Module):
+        '''Reads what is beside it. Its model says how many words that has.'''
+
+        def __init__(self, dim):
+            super().__init__()
+            self.attn = nn.MultiheadAttention(dim, 2, batch_first=True)
+
+        def forward(self, y, beside):
+            beside = beside.reshape(len(y), self.words, -1)
+            return y + self.attn(y, beside, beside, need_weights=False)[0]
+"""
+TOLD = """
+    import torch
+    from reader_of_two import Reader
+    from torch import nn
+
+
+    class Told(nn.Module):
+        def __init__(self, n_words=20, dim=8):
+            super().__init__()
+            self.embed = nn.Embedding(n_words, dim)
+            self.reader = Reader(dim)
+            self.head = nn.Linear(dim, n_words)
+
+        def forward(self, ids):
+            x = self.embed(ids)
+            self.reader.words = ids.shape[1]
+            return self.head(self.reader(x, x.flatten(1)))
+"""
+
+
+def test_a_row_alone_is_given_what_stands_beside_it_among_others(made):
+    made("Reader", READER, {"told.py": TOLD}, "reader_of_two.py")
+    running = pointed(sys.modules["reader_of_two"].Reader).running
+    assert "taken from" in {fact.subject for fact in running.facts}
+    data = running.example()
+    together, alone = running.run(data)["out"], [running.run({"x": row[None]})["out"][0] for row in data["x"]]
+    assert all(abs(one - other).max() < 1e-9 for one, other in zip(together, alone, strict=True))
