@@ -1,7 +1,8 @@
 """The writer of pages: a graph as one self-contained interactive HTML file (no network, no server).
 
-The page gets the view model as JSON, lays out what is open itself (`page/layout.js`), and knows the steps of the
-backward pass. Everything that a program named goes through JSON and `textContent`, never through markup.
+The page gets the view model as JSON, with the arrangement of each scope (`arrangement.py`), and makes room for what is
+open itself (`page/layout.js`). It knows the steps of the backward pass. Everything that a program named goes through
+JSON and `textContent`, never through markup.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from minigrad.ops.registry import OPS
 from minigrad.ops.rules import unbroadcast
 from minigrad.study.derivations import derivation_of
 from minigrad.study.typeset import typeset
+from minigrad.viz.arrangement import Held, Pair, arrange
 from minigrad.viz.format import clean, cut, quantity, short
 from minigrad.viz.picture import LINE, TITLE, Options, choose, scope_title, shapes
 from minigrad.viz.statistics import Statistics, describe, replay
@@ -78,16 +80,39 @@ def _data(view: View, options: Options, values: Values) -> dict[str, Any]:
     for card in view.cards.values():
         node = nodes[int(card.id[1:])] if card.id.startswith("n") else None
         cards[card.id] = _card(card, node, values)
+    scopes.update(groups)
+    sides = [id for id in view.scopes[view.root].members if id in view.scopes] if len(view.sides) > 1 else []
+    _arranged(scopes, cards, [(w.source, w.target) for w in view.wires if w.kind != "saved"], sides)
     return {
         "root": view.root,
-        "sides": [id for id in view.scopes[view.root].members if id in view.scopes] if len(view.sides) > 1 else [],
-        "scopes": {**scopes, **groups},
+        "sides": sides,
+        "scopes": scopes,
         "cards": cards,
         "wires": [[w.source, w.target, w.kind, view.cards[w.source].outputs[w.index]] for w in view.wires],
         "open": sorted(choose(view, _roomy(options)) | {view.root}),
         "steps": _steps(view, number, values),
         "valued": bool(values),
     }
+
+
+def _arranged(scopes: dict[str, Any], cards: dict[str, Any], wires: list[Pair], sides: list[str]) -> None:
+    """Adds to every item its box (centre in its scope, width, height), to every scope its rows and pairs as numbers of
+    members."""
+    items = {**scopes, **cards}
+    held = {
+        id: Held(item["title"], item["lines"], item["side"], item["parent"], item.get("members"))
+        for id, item in items.items()
+    }
+    for id, item in items.items():
+        item["box"] = [0, *held[id].box]
+    for id, arranged in arrange(held, wires, sides).items():
+        number = {member: i for i, member in enumerate(scopes[id]["members"])}
+        rows, pairs = (
+            [[number[member] for member in group] for group in found] for found in (arranged.rows, arranged.pairs)
+        )
+        scopes[id] |= {"rows": rows, "pairs": pairs, "gap": arranged.gap, "frame": held[id].frame}
+        for member, x in arranged.x.items():
+            items[member]["box"][0] = x
 
 
 def _roomy(options: Options) -> Options:

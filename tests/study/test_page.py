@@ -1,5 +1,6 @@
 """The page of a graph: what is in it. What it does in a browser is in test_page_in_browser.py."""
 
+import itertools
 import json
 import re
 
@@ -41,6 +42,23 @@ def test_every_op_and_wire_is_in_it(traced):
             assert {**data["cards"], **data["scopes"]}[member]["parent"] == id
     assert [s["title"] for s in data["scopes"].values() if "×4" in s["title"]]
     assert all(source in data["cards"] and target in data["cards"] for source, target, *_ in data["wires"])
+
+
+def test_every_member_has_its_row_and_its_place(traced):
+    """Also in the scopes around runs, which the view does not have."""
+    data = data_of(traced[2].html())
+    items = {**data["cards"], **data["scopes"]}
+    assert any(id.startswith("g") for id in data["scopes"])
+    for held in data["scopes"].values():
+        row = {member: number for number, row in enumerate(held["rows"]) for member in row}
+        assert sorted(row) == list(range(len(held["members"])))
+        assert all(row[a] < row[b] for a, b in held["pairs"])
+        boxes = {i: items[member]["box"] for i, member in enumerate(held["members"])}
+        for members in held["rows"]:
+            for a, b in itertools.pairwise(members):
+                assert boxes[a][0] + boxes[a][1] / 2 < boxes[b][0] - boxes[b][1] / 2
+    assert [data["scopes"][side]["side"] for side in data["sides"]] == ["forward", "backward"]
+    assert len(data["scopes"][data["root"]]["rows"]) == 1
 
 
 def test_steps_are_those_of_the_driver_and_end_at_its_gradients(traced):

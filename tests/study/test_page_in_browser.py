@@ -327,6 +327,56 @@ return Math.min(...[...document.querySelectorAll('.box .title')].map(e => e.getB
 """
 
 
+PLACES = """
+const D = JSON.parse(document.getElementById('data').textContent), at = {}, wrong = [];
+const side = (r, name) => Number(r.getAttribute(name));
+for (const g of document.querySelectorAll('.box, .frame')) {
+  const [x, y] = (g.getAttribute('transform') || '0,0').match(/-?[\\d.]+/g).map(Number), r = g.querySelector('rect');
+  const left = x + side(r, 'x'), top = y + side(r, 'y'), closed = g.classList.contains('box');
+  at[g.dataset.id] = {left, top, right: left + side(r, 'width'), bottom: top + side(r, 'height'), closed};
+}
+let moved = 0, parted = 0;
+for (const scope of Object.values(D.scopes)) {
+  if (!(scope.members[0] in at)) continue;
+  const inside = scope.members.map(m => at[m]), items = scope.members.map(m => D.cards[m] || D.scopes[m]);
+  const rows = scope.rows.map(row => row.map(i => inside[i]));
+  rows.forEach((row, i) => {
+    if (row.some((b, j) => j && b.left - row[j - 1].right < scope.gap - 0.2)) wrong.push('a row overlaps');
+    const upper = rows[i - 1];
+    if (upper && Math.min(...row.map(b => b.top)) <= Math.max(...upper.map(b => b.bottom))) wrong.push('rows overlap');
+  });
+  const shifts = inside.map((b, i) => (b.left + b.right) / 2 - items[i].box[0]);
+  if (Math.max(...shifts) - Math.min(...shifts) < 0.1) continue;
+  moved++;
+  const lines = (i, end) => scope.pairs.filter(pair => pair[end] === i).length;
+  for (const [a, b] of scope.pairs)
+    if (lines(a, 0) === 1 && lines(b, 1) === 1 && Math.abs(shifts[a] - shifts[b]) > 1) parted++;
+  if (inside.every(b => b.closed)) wrong.push('closed boxes moved');
+}
+return [wrong, moved, parted];
+"""
+"""What is wrong with the places of boxes and frames in their scopes; in how many scopes something moved aside; how many
+pairs that only stand above each other did not move together."""
+
+
+@pytest.mark.parametrize("example", ["encoder-layer", "encoder-decoder"])
+def test_boxes_stand_where_they_were_put_and_make_room_for_what_is_open(chrome, tmp_path, example):
+    from minigrad.cli import main
+
+    path = tmp_path / "page.html"
+    assert main(["render", "--example", example, "--backward", "-o", str(path)]) == 0
+    chrome.open(path)
+    for _ in range(3):
+        wrong, moved, parted = chrome.run(PLACES)
+        assert wrong == []
+        assert moved > 0
+        assert parted == 0
+        chrome.run("document.getElementById('more').click()")
+    chrome.run("document.getElementById('less').click()")
+    assert chrome.run(PLACES) == [[], 1, 0]  # the sides, which are open, stand further apart
+    assert chrome.errors() == []
+
+
 @pytest.fixture
 def sized(chrome):
     """Makes the window as wide as asked; afterwards as it was."""

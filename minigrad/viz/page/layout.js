@@ -9,17 +9,10 @@ const open = new Set(D.open);
 let chosen = null, view = {x: 20, y: 20, k: 1}, shown = new Map(), frames = new Map(), step = 0, hits = [], hit = -1;
 let whole = true;  /* everything is in the window, as fit left it */
 
-/* --- the tree: wires belong to the innermost scope that holds both ends, and join two of its members --- */
+/* --- the tree --- */
 const ancestors = id => { const chain = []; for (let p = item(id).parent; p; p = item(p).parent) chain.push(p); return chain; };
-const between = {}, readers = {}, sources = {};
-for (const id in D.scopes) between[id] = [];
-for (const [a, b, kind] of D.wires) {
-  (readers[a] ||= []).push(b); (sources[b] ||= []).push(a);
-  const up = [a, ...ancestors(a)], down = [b, ...ancestors(b)];
-  let i = up.length - 1, j = down.length - 1;
-  while (i > 0 && j > 0 && up[i - 1] === down[j - 1]) { i--; j--; }
-  if (up[i] === down[j] && i > 0 && j > 0 && kind !== "saved") between[up[i]].push([up[i - 1], down[j - 1]]);
-}
+const readers = {}, sources = {};
+for (const [a, b] of D.wires) { (readers[a] ||= []).push(b); (sources[b] ||= []).push(a); }
 let seenAs = new Map();  /* id -> the box that shows it, while nothing opens or closes */
 const visible = id => {
   let at = seenAs.get(id);
@@ -27,56 +20,45 @@ const visible = id => {
   return at;
 };
 
-/* --- layout: longest path in layers, each layer ordered and placed by where its neighbours stand --- */
-const measure = text => { let w = 0; for (const c of text) w += c.charCodeAt(0) > 0x2e7f ? 1.9 : 1; return w; };
-function size(id) {
-  const it = item(id), title = isScope(id) ? measure(it.title) * 7.8 + 34 : measure(it.title) * 6.9 + 18;
-  const lines = it.lines.reduce((w, line) => Math.max(w, measure(line) * 5.6 + 14), 0);
-  return {w: Math.max(54, title, lines), h: 22 + 12 * it.lines.length};
+/* --- layout: rows and places were computed for closed boxes when the page was written (minigrad/viz/arrangement.py). What
+   is open is larger than its box: its row gets higher, its neighbours move aside, and what is joined to them moves along --- */
+const above = {}, below = {};
+for (const scope of Object.values(D.scopes)) {
+  scope.rows = scope.rows.map(row => row.map(i => scope.members[i]));
+  for (const [a, b] of scope.pairs.map(pair => pair.map(i => scope.members[i]))) { (below[a] ||= []).push(b); (above[b] ||= []).push(a); }
 }
 function layout(id) {
-  const scope = D.scopes[id], members = scope.members, cells = new Map();
-  for (const m of members) cells.set(m, isScope(m) && open.has(m) ? layout(m) : size(m));
-  if (id === D.root && D.sides.length) return sideBySide(members, cells);
-  const index = new Map(members.map((m, i) => [m, i])), layer = new Map(members.map(m => [m, 0]));
-  const before = new Map(members.map(m => [m, []])), after = new Map(members.map(m => [m, []]));
-  for (const [a, b] of between[id]) if (index.get(a) < index.get(b)) { before.get(b).push(a); after.get(a).push(b); }
-  for (const m of members) for (const p of before.get(m)) layer.set(m, Math.max(layer.get(m), layer.get(p) + 1));
-  for (const m of [...members].reverse())  /* what only feeds others stands right above its first reader */
-    if (!before.get(m).length && after.get(m).length) layer.set(m, Math.min(...after.get(m).map(r => layer.get(r))) - 1);
-  const least = Math.min(0, ...layer.values()), rows = [];
-  for (const m of members) (rows[layer.get(m) - least] ||= []).push(m);
-  const lines = [];
-  for (const row of rows) if (row) for (let i = 0; i < row.length; i += 12) lines.push(row.slice(i, i + 12));
-  const x = new Map(), gap = 16;
-  const place = (row, near) => {
-    const wish = m => { const n = near.get(m).filter(p => x.has(p)); return n.length ? n.reduce((s, p) => s + x.get(p), 0) / n.length : (x.get(m) ?? 0); };
-    const wishes = new Map(row.map(m => [m, wish(m)]));
-    row.sort((a, b) => wishes.get(a) - wishes.get(b) || index.get(a) - index.get(b));
-    let right = -Infinity, drift = 0;
-    for (const m of row) { const w = cells.get(m).w / 2, at = Math.max(wishes.get(m), right + gap + w); x.set(m, at); right = at + w; drift += at - wishes.get(m); }
-    for (const m of row) x.set(m, x.get(m) - drift / row.length);
-  };
-  for (const row of lines) place(row, before);
-  for (const row of [...lines].reverse()) place(row, after);
-  for (const row of lines) place(row, before);
-  const pad = 16, head = id === D.root ? 0 : 20, tall = lines.map(row => Math.max(...row.map(m => cells.get(m).h)));
-  const left = Math.min(0, ...members.map(m => x.get(m) - cells.get(m).w / 2)), up = scope.side === "backward";
-  let y = head + pad, total = tall.reduce((s, h) => s + h + 26, 0), width = 0;
-  const placed = [];
-  lines.forEach((row, i) => {
+  const scope = D.scopes[id], beside = id === D.root && D.sides.length, cells = new Map();
+  for (const m of scope.members) cells.set(m, isScope(m) && open.has(m) ? layout(m) : {w: item(m).box[1], h: item(m).box[2]});
+  const x = places(scope, cells), left = Math.min(...scope.members.map(m => x.get(m) - cells.get(m).w / 2));
+  const pad = beside ? 0 : 16, head = id === D.root ? 0 : 20, inside = [];
+  let y = head + pad, width = 0;
+  for (const row of scope.rows) {
+    const tall = Math.max(...row.map(m => cells.get(m).h));
     for (const m of row) {
-      const c = cells.get(m), at = x.get(m) - left - c.w / 2 + pad;
-      const top = up ? head + pad + total - 26 - (y - head - pad) - tall[i] + (tall[i] - c.h) / 2 : y + (tall[i] - c.h) / 2;
-      placed.push({id: m, x: at, y: top, cell: c}); width = Math.max(width, at + c.w);
+      const cell = cells.get(m), at = x.get(m) - cell.w / 2 - left + pad, top = beside && item(m).side === "optimizer" ? 0 : (tall - cell.h) / 2;
+      inside.push({id: m, x: at, y: y + top, cell});
+      width = Math.max(width, at + cell.w);
     }
-    y += tall[i] + 26;
-  });
-  return {w: Math.max(width + pad, measure(scope.title) * 6.2 + 24), h: y - 26 + pad, inside: placed};
+    y += tall + 26;
+  }
+  return {w: Math.max(width + pad, scope.frame), h: y - 26 + pad, inside};
 }
-function sideBySide(members, cells) {
-  let x = 0, h = 0; const inside = [];
-  for (const m of members) { const c = cells.get(m); inside.push({id: m, x, y: 0, cell: c}); x += c.w + 50; h = Math.max(h, c.h); }
-  for (const p of inside) p.y = D.scopes[p.id]?.side === "optimizer" ? 0 : h - p.cell.h > 0 ? (h - p.cell.h) / 2 : 0;
-  return {w: x, h, inside};
+function places(scope, cells) {  /* the centres of all members: where they were put, and moved by what is open among them */
+  const x = new Map(scope.members.map(m => [m, item(m).box[0]]));
+  if (!scope.members.some(m => cells.get(m).inside)) return x;
+  const moved = new Map();
+  const place = (row, near) => {
+    let right = -Infinity, drift = 0;
+    for (const m of row) {
+      const n = (near[m] || []).filter(p => moved.has(p)), by = n.length ? n.reduce((s, p) => s + moved.get(p), 0) / n.length : moved.get(m) ?? 0;
+      const wish = item(m).box[0] + by, w = cells.get(m).w / 2, at = Math.max(wish, right + scope.gap + w);
+      x.set(m, at); right = at + w; drift += at - wish;
+    }
+    for (const m of row) { x.set(m, x.get(m) - drift / row.length); moved.set(m, x.get(m) - item(m).box[0]); }
+  };
+  for (const row of scope.rows) place(row, above);
+  for (const row of [...scope.rows].reverse()) place(row, below);
+  for (const row of scope.rows) place(row, above);
+  return x;
 }
