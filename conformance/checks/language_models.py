@@ -77,7 +77,7 @@ def is_causal(impl: Any, draw: Draw) -> Evidence:
     """No token changes the logits of an earlier position."""
     subject = impl.build("language_model", {})
     if subject.last_only:
-        raise NotProvided("it answers for the last position only, which sees all")
+        subject = subject.by_rows()
     length = usable_length(subject)
     if length < 2:
         raise NotProvided("it takes one token only")
@@ -88,8 +88,9 @@ def is_causal(impl: Any, draw: Draw) -> Evidence:
     if prefix := prefix_of(subject, found):
         return note("the tokens of a prefix see each other, and what follows is causal", f"the first {prefix}")
     evidence = close("change of earlier logits", np.array(ahead.max()), np.array(0.0), 10 * subject.noise, "rounding")
+    answer = "what its last layer gives for" if subject.last_only else "the logits of"
     return judged(subject, evidence).saying(
-        diagnosis=f"The model sees the future: token {worst[0]} changes the logits of position {worst[1]}, before it.",
+        diagnosis=f"The model sees the future: token {worst[0]} changes {answer} position {worst[1]}, before it.",
         place=subject.future_place() or subject.place(),
         mend="hide later keys before the softmax (a causal mask)",
         pictures={
@@ -240,7 +241,7 @@ def prefix_has_the_same_logits(impl: Any, draw: Draw) -> Evidence:
     """The logits of a prefix are the prefix of the logits."""
     subject = impl.build("language_model", {})
     if subject.last_only:
-        raise NotProvided("it answers for the last position only")
+        subject = subject.by_rows()
     if not subject.free_length:
         return note("it takes sentences of one length only", f"{subject.calling.main.length} tokens")
     if subject.counts_from_the_end():

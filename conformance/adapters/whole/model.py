@@ -28,7 +28,6 @@ from conformance.adapters.whole.chained import as_forward, encoders_of, has_forw
 from conformance.adapters.whole.copying import in_dtype
 from conformance.adapters.whole.ctc import CtcProbes
 from conformance.adapters.whole.deciding import DecideProbes
-from conformance.adapters.whole.decoding import DecodingProbes
 from conformance.adapters.whole.denoising import DenoisingProbes
 from conformance.adapters.whole.drawn_items import DrawnItemProbes
 from conformance.adapters.whole.excuse_probes import ExcuseProbes
@@ -40,6 +39,7 @@ from conformance.adapters.whole.imputing import ImputeProbes
 from conformance.adapters.whole.inside import InsideProbes
 from conformance.adapters.whole.kinds import KINDS, kind_of
 from conformance.adapters.whole.label_probes import LabelProbes
+from conformance.adapters.whole.last_rows import LastRowProbes
 from conformance.adapters.whole.making import Made
 from conformance.adapters.whole.marks import with_marks
 from conformance.adapters.whole.masked_losses import MaskedLossProbes
@@ -76,7 +76,7 @@ class WholeModel(
     DrawnItemProbes,
     DenoisingProbes,
     HiddenPatchProbes,
-    DecodingProbes,
+    LastRowProbes,
     ExcuseProbes,
     StateProbes,
     GroupProbes,
