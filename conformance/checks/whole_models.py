@@ -511,7 +511,12 @@ def precisions_agree(impl: Any, draw: Draw) -> Evidence:
     subject = impl.build("module", {})
     inputs = subject.example(seed=11)
     wide = subject(**inputs)["out"]
-    narrow = subject.in_precision("float32")(**inputs)["out"]
+    try:
+        narrow = subject.in_precision("float32")(**inputs)["out"]
+    except RuntimeError as error:
+        if "dtype" in str(error) and subject.line_of(r"torch\.(double|float64)|\.double\(\)"):
+            raise NotProvided("it goes over to float64 by itself") from error
+        raise
     scale = max(float(np.abs(wide).max()), 1e-9)
     parts = [close("float32 beside float64", narrow, wide, 2e-3 * scale, "float32's rounding through all layers")]
     with suppress(Exception):

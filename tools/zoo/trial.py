@@ -215,7 +215,18 @@ def run(
         return outcome
     with tempfile.TemporaryDirectory() as place:
         target = Path(place) / "report.json"
-        command = [sys.executable, "-m", "pytest", "--pyargs", "conformance", "--impl", entry.impl, "-q"]
+        command = [
+            sys.executable,
+            "-m",
+            "pytest",
+            "--pyargs",
+            "conformance",
+            "--impl",
+            entry.impl,
+            "-q",
+            "-o",
+            "addopts=",
+        ]
         command += ["-p", "no:cacheprovider", "--claims-report", str(target), "--claims-budget", budget]
         began = time.perf_counter()
         code, written = finished(command, folder, environment(sources), limit)

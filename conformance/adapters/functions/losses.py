@@ -425,6 +425,10 @@ def _with_padding(
     A loss whose padding is a word of its own, and one that smooths over the real words, gets one word more: no row has
     it, and the labels that a claim leaves out become it.
     """
+    if not loss.takes("pad") and (loss.pad or 0) > logits.shape[1]:
+        if smooth:
+            raise NotProvided(f"{loss.name} leaves the label {loss.pad} out, and here are {logits.shape[1]} words only")
+        logits = _with_words(logits, int(loss.pad or 0))
     if loss.over == "real" and smooth:
         pad = 0 if loss.takes("pad") else int(loss.pad or 0)
         return (*_inserted(logits, targets, pad, ignored), pad)
@@ -443,6 +447,7 @@ def _with_padding(
     if smooth and loss.over in ("all", "others") and (ignored is None or ignored < 0):
         raise NotProvided(f"{loss.name} always leaves the label {loss.pad} out")
     if ignored is not None and 0 <= ignored < logits.shape[1]:
+        logits = _with_words(logits, loss.pad + 1)
         order = torch.arange(logits.shape[1])
         order[ignored], order[loss.pad] = loss.pad, ignored
         return logits[:, order], order[targets], loss.pad
@@ -451,7 +456,14 @@ def _with_padding(
 
 def _inserted(logits: Tensor, targets: Tensor, pad: int, ignored: int | None) -> tuple[Tensor, Tensor]:
     """One word more at `pad`, which no row has; labels that are left out become it."""
-    far = torch.full((len(logits), 1), FAR, dtype=logits.dtype) + logits.detach().amin(-1, keepdim=True)
+    far = _with_words(logits, logits.shape[1] + 1)[:, -1:]
     given = torch.cat([logits[:, :pad], far, logits[:, pad:]], dim=1)
     labels = targets + (targets >= pad)
     return given, labels if ignored is None else torch.where(targets == ignored, pad, labels)
+
+
+def _with_words(logits: Tensor, many: int) -> Tensor:
+    """With words at the end that no row has, until they are so many."""
+    missing = max(many - logits.shape[1], 0)
+    far = torch.full((len(logits), missing), FAR, dtype=logits.dtype) + logits.detach().amin(-1, keepdim=True)
+    return torch.cat([logits, far], dim=1)

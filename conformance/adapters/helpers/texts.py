@@ -314,9 +314,12 @@ def relative_buckets(bucket: Called) -> Iterator[Trouble]:
         made = tensor(bucket(relative=relative, **given))
         if made.shape != relative.shape:
             raise OtherKind("it gives no bucket for each distance")
+        if not bucket.has("buckets") and int(made.max()) > 31:
+            raise OtherKind("it has more buckets than T5")
         expected = _t5(relative, two_way)
         said = (two_way,) if bucket.has("bidirectional") else (True, False)  # where it is used is not known here
-        forms = [_t5(sign * relative, one) for sign, one in product((1, -1), said)]
+        furthest = (128,) if bucket.has("distance") else _FURTHEST
+        forms = [_t5(sign * relative, one, furthest=far) for sign, one, far in product((1, -1), said, furthest)]
         if min(int((made != one).sum()) for one in forms) > 6:
             at = int((made != expected).nonzero()[0])
             yield Trouble(
@@ -324,6 +327,10 @@ def relative_buckets(bucket: Called) -> Iterator[Trouble]:
                 int(expected[at]), int(made[at]),
             )  # fmt: skip
             return
+
+
+_FURTHEST = (32, 64, 100, 128, 200, 256, 512, 1024)
+"""From so far on all keys share a bucket, where a function says that nowhere."""
 
 
 def bucket_is_two_way(bucket: Called) -> bool:

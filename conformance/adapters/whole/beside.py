@@ -38,6 +38,8 @@ _LENGTHS = (6, 7, 9, 11, 13)
 _MOST_WIDTHS, _MOST_LENGTHS = 10, 4
 _AHEAD = re.compile(r"horizon|(pred|prediction|future|forecast|output|out|label|target|tgt)_?(len(gth)?|steps|window)")
 """Names of lengths that an input beside the main one may have."""
+_PADDING = re.compile(r"(^|_)pad(ded|ding)?(_|$)")
+"""Names of inputs that are True where there is padding."""
 _COUNT = re.compile(r"(n|num)_\w+|\w*(len(gth)?s?|counts?)")
 """Names of inputs that count something: whole numbers."""
 
@@ -72,11 +74,13 @@ class Form:
 
 def beside(shape: Shape) -> Tensor:
     """An input of a shape that is the same for every sample: noise, one, or for each step 1 (True) or 0 in turn, of
-    which the first is real where 0 is padding. Of what is called places, each once."""
+    which the first is real where 0 is padding. Of what is called places, each once; of padding there is none."""
     if shape.dtype == "float":
         return numbers(shape.name, shape.sizes).to(torch.get_default_dtype())
     if shape.dtype == "int" and len(shape.sizes) == 2 and PLACES.fullmatch(shape.name.lower()):
         return torch.arange(shape.sizes[1]).expand(*shape.sizes)
+    if shape.dtype == "bool" and _PADDING.search(shape.name.lower()):
+        return torch.zeros(*shape.sizes, dtype=torch.bool)
     steps = (torch.arange(shape.sizes[-1]) + 1) % 2 if len(shape.sizes) > 1 else torch.tensor(1)
     return steps.expand(*shape.sizes).to(torch.bool if shape.dtype == "bool" else torch.int64)
 

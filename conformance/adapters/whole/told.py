@@ -33,6 +33,8 @@ _WORDS_OF_DTYPES = (
     ("bool", re.compile(r"\b(bool(ean)?s?|BoolTensor|True)\b")),
     ("float", re.compile(r"\b(floats?(32|64)?|FloatTensor)\b")),
 )
+_DTYPE_BEFORE = re.compile(r"\b(\w+)\s*(tensors?)?\s*((of|with)\s+(shape|size)\s*)?$", re.IGNORECASE)
+"""The word right before a shape: "where: bool (B, T)"."""
 _DEPTH = 2
 """So deep are methods read that a forward hands its input to."""
 _BEHIND = 60
@@ -184,7 +186,7 @@ def _documented(prose: str, of_class: str, parameters: Sequence[str]) -> dict[st
     for text in (prose, of_class):
         for name in parameters:
             flags = re.IGNORECASE if len(name) > 2 else 0
-            between = rf"(?:(?!\b(?:{others})\b\s*[:(\[])[^()\[\];]){{0,80}}?"
+            between = rf"(?P<between>(?:(?!\b(?:{others})\b\s*[:(\[])[^()\[\];]){{0,80}}?)"
             match = re.search(rf"(?<![\w.]){re.escape(name)}\b{between}{_DIMS}", text, flags)
             if match is not None and name not in found:
                 found[name] = _shape(match, text)
@@ -200,7 +202,9 @@ def _shape(match: re.Match[str], text: str) -> Told:
     if not all(_AXIS.fullmatch(part.strip()) for part in match["dims"].split(",")):
         return Told()
     behind = re.split(r"[(\[;]|\n\s*\n", text[match.end() : match.end() + _BEHIND])[0]
-    dtype = next((name for name, words in _WORDS_OF_DTYPES if words.search(behind)), "")
+    before = _DTYPE_BEFORE.search(match.groupdict().get("between") or "")
+    said = [behind, before[1] if before else ""]
+    dtype = next((name for one in said for name, words in _WORDS_OF_DTYPES if words.search(one)), "")
     return _batch_first(axes, dtype)
 
 
@@ -247,11 +251,15 @@ class _Code:
     """Names of sizes -> (parameter, axis)."""
     whole: set[str] = field(default_factory=set)
     """Parameters that are made whole numbers: ids, handed in as numbers of any kind."""
+    places: set[str] = field(default_factory=set)
+    """Parameters by which something that forward made is indexed, ``h[where]``: they say where, and are no numbers of
+    rows."""
     changed: dict[str, int] = field(default_factory=dict)
     """Parameters that get another value -> the line where they do."""
 
     def told(self, name: str) -> Told:
-        return Told(tuple(self.axes.get(name, ())), "int" if name in self.whole else "")
+        dtype = "int" if name in self.whole else "bool" if name in self.places else ""
+        return Told(tuple(self.axes.get(name, ())), dtype)
 
     def read(self, tree: ast.Module) -> None:
         nodes = sorted((node for node in ast.walk(tree) if hasattr(node, "lineno")), key=lambda node: node.lineno)
@@ -265,6 +273,9 @@ class _Code:
                 self._unpacked(node)
             elif isinstance(node, ast.Call):
                 self._called(node)
+            elif isinstance(node, ast.Subscript) and isinstance(node.value, ast.Name):
+                name = self._is_input(node.slice)
+                self.places |= {name} if name and node.value.id not in self.parameters else set()
         for node in nodes:
             if isinstance(node, ast.Assert):
                 self._holds(node.test, ast.Eq)
