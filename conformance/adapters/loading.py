@@ -116,12 +116,13 @@ def _load_once(path: Path, first: Sequence[Path]) -> ModuleType:
 
 
 def _folders_up_to_its_namesake(path: Path, imports: Sequence[ast.Import | ast.ImportFrom]) -> int:
-    """How many folders up the one is that has a file's name and from which the file imports; 0 for none."""
+    """How many folders up the one is from which a file imports and that has the file's name, or that of another file in
+    the file's folder (model/model.py beside model/attention.py, which imports model.rope); 0 for none."""
     names = [node.module or "" for node in imports if isinstance(node, ast.ImportFrom) and not node.level]
     names += [alias.name for node in imports if isinstance(node, ast.Import) for alias in node.names]
-    if not any(name.startswith(f"{path.stem}.") for name in names):
-        return 0
-    return next((up for up, folder in enumerate(path.parents, 1) if folder.name == path.stem), 0)
+    asked = {name.partition(".")[0] for name in names if "." in name}
+    folders = [(up, folder.name) for up, folder in enumerate(path.parents, 1) if folder.name in asked]
+    return next((up for up, name in folders if name == path.stem or (path.parent / f"{name}.py").is_file()), 0)
 
 
 def _imports_of(path: Path) -> list[ast.Import | ast.ImportFrom]:

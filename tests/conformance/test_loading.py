@@ -48,6 +48,12 @@ def test_a_package_in_another_folder(repository):
     assert load_file(folder / "nets/model_of_a_test.py").Mine.value == 3
 
 
+def test_a_package_that_holds_a_file_of_its_own_name(repository):
+    files = {"nets/nets.py": "from nets.masks import PAD", "nets/masks.py": "PAD = 3"}
+    folder = repository({**files, "nets/model_of_a_test.py": MINE.format(module="nets.masks", name="PAD")})
+    assert load_file(folder / "nets/model_of_a_test.py").Mine.value == 3
+
+
 def test_a_namesake_that_lacks_the_name_is_not_meant(repository):
     """With PYTHONPATH=src/kit, `from kit import IGNORE` reads src/kit/kit.py; from src it finds an empty package."""
     folder = repository(

@@ -6,6 +6,8 @@
 
 from __future__ import annotations
 
+import math
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
@@ -229,16 +231,27 @@ def loss_in(result: Any) -> Tensor | None:
 # --- running it -----------------------------------------------------------------------------------
 
 
-class Lookups(Watching):
-    """Which tables were read by which indices."""
+_LOOKS = 256
+"""After so many operations the time is asked for."""
 
-    def __init__(self) -> None:
+
+class RunTooLong(TypeError):
+    """A run that is given up: no other length would make it shorter."""
+
+
+class Lookups(Watching):
+    """Which tables were read by which indices. until: the processor time at which a run is given up, as one that loops
+    over every number of a picture; it raises RunTooLong then."""
+
+    def __init__(self, until: float = math.inf) -> None:
         super().__init__()
         self.seen: list[tuple[Tensor, Tensor]] = []
-        self.operations = 0
+        self.operations, self.until = 0, until
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         self.operations += 1
+        if self.operations % _LOOKS == 0 and time.process_time() > self.until:
+            raise RunTooLong(f"it ran longer than the search for its inputs may, with {self.operations} operations")
         if func is torch.ops.aten.embedding.default:
             self.seen.append((args[0], args[1]))
         elif func is torch.ops.aten.index.Tensor and args[0].ndim == 2 and len(args[1]) == 1 and args[1][0] is not None:

@@ -77,6 +77,19 @@ class Holdings:
         if name.lower() not in CONFIGS and {*use.attributes, *use.items} - use.defaults.keys():
             yield from (Options(section) for _, section in self.around.settings)
         yield from self._instances(name, use, [v for v in held if isinstance(v, type)])
+        yield from self._instances(name, use, list(self._settings_elsewhere(use)))
+
+    def _settings_elsewhere(self, use: Use) -> Iterator[type]:
+        """The classes of the user's other files whose fields have all that is read of the value: a model may be handed
+        settings that it never imports. One field is a coincidence."""
+        wanted = use.attributes.keys() - use.defaults.keys()
+        sources = self.around.sources[1:] if len(wanted) > 1 else []
+        for source in sources:
+            for node in source.tree.body if all(name in source.text for name in wanted) else ():
+                if isinstance(node, ast.ClassDef) and wanted <= _members_of(node):
+                    cls = getattr(self.around.imported(source), node.name, None)
+                    if isinstance(cls, type) and is_config(cls):
+                        yield cls
 
     def _returned(self) -> Iterator[Any]:
         """The settings that functions of the file return, by their syntax, called without arguments."""
@@ -129,6 +142,14 @@ class Holdings:
                 if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
                     found |= {node.attr} if ast.unparse(node.value) == "self" else set()
         return found
+
+
+def _members_of(node: ast.ClassDef) -> set[str]:
+    """The fields and methods that a class has by its syntax."""
+    found = {one.name for one in node.body if isinstance(one, ast.FunctionDef)}
+    found |= {one.target.id for one in node.body if isinstance(one, ast.AnnAssign) and isinstance(one.target, ast.Name)}
+    targets = [target for one in node.body if isinstance(one, ast.Assign) for target in one.targets]
+    return found | {target.id for target in targets if isinstance(target, ast.Name)}
 
 
 def parameters_of(function: Any) -> list[inspect.Parameter]:

@@ -22,13 +22,15 @@ from torch import Tensor, nn
 
 from conformance.adapters.inference.facts import Fact, Unresolved
 from conformance.adapters.specification import Specification
-from conformance.adapters.whole.calling import Input, quiet_evaluation
+from conformance.adapters.whole.calling import Calling, Input, T, first_data, quiet_evaluation
 from conformance.adapters.whole.calling_parts import PartCalling, first_that_runs
 from conformance.adapters.whole.making import made_of
 from conformance.adapters.whole.model import WholeModel, in_double, whole_model
 from conformance.adapters.whole.syntax import Scope
 from conformance.adapters.whole.usage import Surroundings, surroundings
 
+_STEPS, _LONGER = 6, (32, 64)
+"""So many steps a component should get, and so much longer data are tried for it."""
 MODELS, LEVELS = 3, 3
 """So many models that hold it are tried, and so many classes may stand between."""
 
@@ -87,9 +89,15 @@ class _Call:
     arguments: Mapping[str, Any]
     rows: int
 
+    @property
+    def steps(self) -> int:
+        """How many steps its first vectors (B, T, d) have; of others as many as are asked for."""
+        found = (x for x in self.arguments.values() if isinstance(x, Tensor) and x.is_floating_point() and x.ndim == 3)
+        return next((min(x.shape[:2], key=lambda size: size == self.rows) for x in found), _STEPS)
+
 
 def _taken_from(whole: WholeModel, cls: type[nn.Module], why: str) -> WholeModel:
-    call = _first_call(whole, cls)
+    call = _longest_call(whole, cls)
 
     def take(module: nn.Module) -> nn.Module:
         """The component in a model that has run once."""
@@ -102,13 +110,36 @@ def _taken_from(whole: WholeModel, cls: type[nn.Module], why: str) -> WholeModel
     part = whole.made.part_of(cls, facts, take)
     module = take(whole.twin(torch.float32).module)
     calling = first_that_runs(module, _callings(call, module))
+    _try_another_row(calling, module, cls)
     return in_double(WholeModel(part, module, calling, "", [*facts, *calling.facts]))
 
 
-def _first_call(whole: WholeModel, cls: type[nn.Module]) -> _Call:
+def _try_another_row(calling: Calling, module: nn.Module, cls: type[nn.Module]) -> None:
+    """Raises Unresolved where it does not run with one row more: what stands beside it, such as the edges of a graph,
+    belongs to so many rows."""
+    with quiet_evaluation(module):
+        try:
+            data = first_data(calling, calling.main.length or T)
+            calling(module, {name: torch.cat([x, x[:1]]) for name, x in data.items()})
+        except Exception as error:
+            raise Unresolved(f"{cls.__name__} takes as many rows as its model gives it: {error}") from error
+
+
+def _longest_call(whole: WholeModel, cls: type[nn.Module]) -> _Call:
+    """The first call, in a run with longer data where it got fewer than a few steps: a model of sound keeps one step of
+    four, and of two nothing is seen of what attends. Raises Unresolved where the run calls none."""
+    call = _first_call(whole, cls, None)
+    longer = _LONGER if whole.free_length else ()
+    for length in longer if call.steps < _STEPS else ():
+        with suppress(Exception):  # it takes so many at most
+            call = _first_call(whole, cls, length)
+    return call
+
+
+def _first_call(whole: WholeModel, cls: type[nn.Module], length: int | None) -> _Call:
     """Raises Unresolved where the run calls none."""
     calls: list[_Call] = []
-    data = whole.example()
+    data = whole.example(length=length)
     rows = len(next(iter(data.values())))
 
     def seen(path: str, part: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:

@@ -25,6 +25,8 @@ NUMBER = 4
 """A number of which nothing is known: small, and even."""
 _MANY = 3
 """So many elements a list has of which nothing is known: not as many as the samples of a batch, nor as layers."""
+_AXES = 4
+"""So many axes a tensor has at most."""
 _TEXT = "the quick brown fox jumps over the lazy dog, and packs my box with 12 dozen jugs."
 _OF_WORDS = re.compile(r"voc|words?$|tokens?$|symbols?$|chars?$|letters?$|alphabet|phonemes?$|itos|^labels?$", re.I)
 _OF_TEXT = re.compile(r"^(text|corpus|data|document|string)s?$", re.I)
@@ -131,11 +133,7 @@ class _Finder:
 
     def _object(self, name: str, use: Use, by_name: Any) -> Any:
         """A tensor or a part where only what these have is read, else settings that have what is read."""
-        if (
-            not use.items
-            and any(hasattr(torch.Tensor, n) for n in use.attributes)
-            and use.attributes.keys() <= set(dir(torch.Tensor))
-        ):
+        if not use.items and _is_of_tensors(use):
             if use.attributes.keys() & _OF_TENSORS:
                 return torch.randn(*self._table())
             raise Unknown(name)
@@ -166,7 +164,7 @@ class _Finder:
         if use.attributes or use.items or use.mapped:
             return self.for_use(name, use) if name.lower() not in CONFIGS else self.settings(use, None)
         written = self.around.written_value(name)
-        if written is not None and fits(written, use) and not (meaning(name) and _is_no_size(written)):
+        if written is not None and fits(written, use) and not (meaning(name) and _is_no_size(name, written)):
             return plain(self.evaluator.sizing.of(name, written))
         if use.texts:
             return use.texts[0]
@@ -200,7 +198,7 @@ class _Finder:
         element = use.element or Use()
         if _OF_WORDS.search(name) and not element.computed:
             return [f"w{n}" for n in range(SMALL["vocab"])]
-        many = use.unpacked or max(_MANY, use.last + 1)
+        many = use.unpacked or (use.last + 1 if use.last > 0 and use.by_number else max(_MANY, use.last + 1))
         if element.is_sequence or element.attributes or element.items:
             return [self.field("", element) for _ in range(many)]
         value = self._one(name)
@@ -252,9 +250,17 @@ class _Finder:
         return sizes.get("vocab", SMALL["vocab"]), sizes.get("d_model", SMALL["d_model"])
 
 
-def _is_no_size(value: Any) -> bool:
-    """Whether it is a word, or the number of an axis, as in ``softmax(dim=-1)``."""
-    return isinstance(value, str) or (isinstance(value, int) and value < 0)
+def _is_of_tensors(use: Use) -> bool:
+    """Whether a tensor has all that is read of a value: ``x.dim()``, and not ``x.dim``."""
+    read = {name: getattr(torch.Tensor, name, None) for name in use.attributes}
+    has_all = all(hasattr(torch.Tensor, name) for name in read)
+    return has_all and all(use.attributes[name].is_called or not callable(held) for name, held in read.items())
+
+
+def _is_no_size(name: str, value: Any) -> bool:
+    """Whether it is a word, or the number of an axis, as in ``softmax(dim=-1)`` and ``cat(dim=1)``."""
+    is_axis = isinstance(value, int) and (value < 0 or (value < _AXES and name.lower() == "dim"))
+    return isinstance(value, str) or is_axis
 
 
 class _Counted(Guessed):

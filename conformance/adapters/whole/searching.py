@@ -79,8 +79,8 @@ class _Finder:
         self.options = options
         self.proposals = Proposals(module, given, options)
         self.table_lengths = table_lengths(module)
-        self.trial = Trial(module)
         self.end = time.process_time() + SECONDS
+        self.trial = Trial(module, self.end + SECONDS)
         self.failures: list[Ran] = []
         """The attempt that came furthest says most."""
         self.compares: Calling | None = None
@@ -184,9 +184,20 @@ class _Finder:
         self.proposals.given = dict(climbed.shapes)
         for main in dict.fromkeys((climbed.main, *climbed.shapes)):
             self.proposals.climbed = replace(climbed, main=main)
-            if found := self.first_that_runs(False) or self.first_that_runs(True):
+            found = self.first_that_runs(False) or self.first_that_runs(True)
+            if found is not None and self.takes_more_samples(found):
                 return replace(found, beside=climbed.shapes)
         return None
+
+    def takes_more_samples(self, found: Calling) -> bool:
+        """Whether a calling with inputs of several forms runs with one sample more: what stands beside the main input,
+        such as the edges of a graph, may belong to so many samples."""
+        try:
+            self.trial.with_more_samples(found, found.main.length or T)
+        except Exception as error:
+            self.failures.append(Ran.raised(self.trial.operations, error))
+            return False
+        return True
 
     def first_that_runs(self, all_masks: bool) -> Calling | None:
         """The first calling that runs, reads its data and hides what its masks say, else the first that runs.
@@ -197,6 +208,8 @@ class _Finder:
         for sides in self.proposals.sides():
             before: _Failed | None = None
             for calling in self.proposals.callings(sides, all_masks):
+                if time.process_time() > self.end:
+                    return leaking or unread
                 if before is not None and self.fails_alike(calling, before):
                     continue
                 start = len(self.failures)
@@ -212,8 +225,6 @@ class _Finder:
                     return found
                 if leaking is None or (hidden and not as_said):
                     leaking, as_said = found, hidden
-                if time.process_time() > self.end:
-                    return leaking or unread
             if leaking is not None:
                 return leaking
         return unread

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import replace
@@ -43,11 +44,11 @@ class ComparesSamples(TypeError):
 
 
 class Trial:
-    """Runs callings of a model. operations: of the last run, as far as it came. only_loss: whether a run gave one
-    number and nothing else."""
+    """Runs callings of a model. until: the processor time at which a run is given up. operations: of the last run, as
+    far as it came. only_loss: whether a run gave one number and nothing else."""
 
-    def __init__(self, module: nn.Module) -> None:
-        self.module = module
+    def __init__(self, module: nn.Module, until: float = math.inf) -> None:
+        self.module, self.until = module, until
         self.operations = 0
         self.only_loss = False
 
@@ -207,7 +208,7 @@ class Trial:
 
     @contextmanager
     def watching(self) -> Iterator[Lookups]:
-        lookups = Lookups()
+        lookups = Lookups(self.until)
         try:
             with lookups:
                 yield lookups

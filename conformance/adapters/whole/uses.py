@@ -29,7 +29,8 @@ class Use:
 
     attributes, items: those read of it (``x.width``, ``x["width"]``), each with its own use. defaults: items and
     attributes that it may lack -> what is taken then, and where. element: the use of each of its elements, where it is
-    iterated over. last: the largest number by which an element is taken, -1 for none. unpacked: into so many names.
+    iterated over. last: the largest number by which an element is taken, -1 for none. by_number: elements are taken in
+    no other way. unpacked: into so many names.
     built, applied: the numbers of arguments of its calls in constructors, and elsewhere. texts: what it is compared
     with. options: the attributes of other objects that it is compared with (``mode is Mode.SUM``).
     """
@@ -39,6 +40,7 @@ class Use:
     defaults: dict[str, tuple[ast.expr, Scope]] = field(default_factory=dict)
     element: Use | None = None
     last: int = -1
+    by_number: bool = True
     unpacked: int = 0
     built: list[int] = field(default_factory=list)
     applied: list[int] = field(default_factory=list)
@@ -68,7 +70,8 @@ class Use:
             self.attributes or self.is_mapping or self.is_sequence or self.counted or self.is_called or self.options
         )
 
-    def each(self) -> Use:
+    def each(self, by_number: bool = False) -> Use:
+        self.by_number = self.by_number and by_number
         self.element = self.element or Use()
         return self.element
 
@@ -150,7 +153,7 @@ class _Known(ast.NodeVisitor):
             holder.each()
             return holder
         holder.last = max(holder.last, key if isinstance(key, int) else 0)
-        return holder.each()
+        return holder.each(by_number=isinstance(key, int))
 
     def _looked_up(self, node: ast.Call) -> Use | None:
         """``x.get("key", default)`` and ``getattr(x, "key", default)``."""

@@ -139,3 +139,31 @@ def test_a_row_alone_is_given_what_stands_beside_it_among_others(made):
     data = running.example()
     together, alone = running.run(data)["out"], [running.run({"x": row[None]})["out"][0] for row in data["x"]]
     assert all(abs(one - other).max() < 1e-9 for one, other in zip(together, alone, strict=True))
+
+
+HEARD = """
+    import torch
+    from stage_of_sound import Stage
+    from torch import nn
+
+
+    class Listener(nn.Module):
+        def __init__(self, n_mels=8, dim=8):
+            super().__init__()
+            self.shorten = nn.Conv1d(n_mels, dim, 4, 4)
+            self.stage = Stage(dim)
+            self.head = nn.Linear(dim, 5)
+
+        def forward(self, frames):
+            x = self.shorten(frames.transpose(1, 2)).transpose(1, 2)
+            self.stage.words = x.shape[1]
+            return self.head(self.stage(x, x.flatten(1)))
+"""
+
+
+@pytest.mark.slow
+def test_a_part_of_what_shortens_its_input_gets_more_than_a_step_or_two(made):
+    made("Stage", READER.replace("Reader", "Stage"), {"listener.py": HEARD}, "stage_of_sound.py")
+    running = pointed(sys.modules["stage_of_sound"].Stage).running
+    assert "taken from" in {fact.subject for fact in running.facts}
+    assert running.example()["x"].shape[1] >= 6

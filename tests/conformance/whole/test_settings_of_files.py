@@ -86,3 +86,60 @@ def test_a_file_that_names_a_class_means_the_one_beside_the_model(made, monkeypa
     monkeypatch.setitem(sys.modules, "towers_of_a_test", ModuleType("towers_of_a_test"))
     found = made("Net", OF_PARTS, {"towers_of_a_test.py": PARTS, "net.yaml": HYDRA})
     assert type(found.fresh().tower).__name__ == "Tower"
+
+
+MASKED = """
+    class Painter(nn.Module):
+        def __init__(self, cfg):
+            super().__init__()
+            e, d = cfg.enc, cfg.dec
+            self.ratio, width = cfg.mask_ratio, e.dim
+            assert width % 8 == 0
+            self.maps = nn.ModuleList(nn.Linear(width, width) for _ in range(e.depth))
+            self.down = nn.Linear(width, d.dim)
+
+        def forward(self, x):
+            for turn in self.maps:
+                x = torch.cat([torch.relu(turn(x))], dim=1)
+            return self.down(x)
+"""
+RUN = """
+    from dataclasses import dataclass, field
+
+
+    @dataclass
+    class Part:
+        dim: int = 48
+        depth: int = 2
+
+
+    @dataclass
+    class Run:
+        enc: Part = field(default_factory=Part)
+        dec: Part = field(default_factory=lambda: Part(24, 1))
+        mask_ratio: float = 0.75
+        epochs: int = 400
+"""
+
+
+def test_settings_that_a_model_never_imports_are_found_by_what_is_read_of_them(made):
+    module = made("Painter", MASKED, {"settings_of_runs.py": RUN}).fresh()
+    assert (module.down.in_features, module.down.out_features) == (48, 24)
+
+
+def test_the_number_of_an_axis_is_no_width(made):
+    assert made("Painter", MASKED).fresh().down.in_features % 8 == 0
+
+
+def test_a_list_that_is_read_by_numbers_only_is_as_long_as_they_say(made):
+    text = """
+        class Patches(nn.Module):
+            def __init__(self, size, patch):
+                super().__init__()
+                assert size[0] % patch[0] == 0 and size[1] % patch[1] == 0
+                self.cut = nn.Conv2d(3, 8, patch, patch)
+
+            def forward(self, images):
+                return self.cut(images).flatten(2).mean(2)
+    """
+    assert len(made("Patches", text).fresh().cut.kernel_size) == 2
