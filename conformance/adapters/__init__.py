@@ -12,7 +12,8 @@
     ...:Class.from_config     a classmethod that makes one
     ...:Class(Config(n=2))    an expression in the module's names
     ...:model                 an instance that the module holds
-    path/to/file.py           all of a file, or of the package in a folder
+    path/to/file.py           all of a file, or of the package in a folder; of a file without a model the functions and
+                              classes that work with one of another file (path/to/file.py:* is the same)
     ...:Class@role            an nn.Module in a role that its names do not tell (multi_head_attention, ...)
 
 An adapter module is imported only when its implementation is asked for, so that nothing else of this project gets
@@ -38,7 +39,14 @@ from typing import Any
 from conformance import sandbox
 from conformance.adapters import programs
 from conformance.adapters.loading import load_file, load_module, repository_root
-from conformance.adapters.specification import MINIGRAD_MODES, Specification, SpecificationError, is_expression, parse
+from conformance.adapters.specification import (
+    ALL,
+    MINIGRAD_MODES,
+    Specification,
+    SpecificationError,
+    is_expression,
+    parse,
+)
 from conformance.adapters.stated import Stated
 from conformance.places import innermost_line
 
@@ -56,7 +64,13 @@ def resolve(text: str, folders: Sequence[str] = (), stated: Stated | None = None
         raise SpecificationError(f"--impl {text}: {' '.join(stated.options)} speaks of an nn.Module, which this is not")
     if spec.is_built_in:
         return _made(spec, _built_in(spec), f"{spec.target} cannot be used here")
-    found = _find(_load(spec, folders), spec)
+    module = _load(spec, folders)
+    if spec.name == ALL:
+        own = next(iter(_own(module)), None)
+        if own is None or (impl := _alone(own, spec, stated, all_of_it=True)) is None:
+            raise _nothing_in(text)
+        return impl
+    found = _find(module, spec)
     if is_minigrad_module(found):
         _adapter(spec, "torch")  # or the sentence that says what to install
         found = as_torch_module(found)
@@ -65,11 +79,22 @@ def resolve(text: str, folders: Sequence[str] = (), stated: Stated | None = None
     if uses_torch and (is_function or (isinstance(found, type) and not hasattr(found, "build"))):
         functions = _adapter(spec, "conformance.adapters.functions.implementation")
         if functions.plays(found, spec.role):
-            return _made(spec, partial(functions.FunctionImplementation, found, spec), "test another role as name@role")
+            try:
+                return _made(
+                    spec, partial(functions.FunctionImplementation, found, spec), "test another role as name@role"
+                )
+            except SpecificationError:
+                if spec.role or (impl := _alone(found, spec, stated)) is None:
+                    raise
+                return impl
         helpers = _adapter(spec, "conformance.adapters.helpers.implementation")
         making = _adapter(spec, "conformance.adapters.whole.making")
         if is_function and not spec.role and helpers.is_helper(found) and not making.makes_module(found):
             return _made(spec, partial(helpers.HelpersImplementation, [found], spec.name), "")
+        is_module = not is_function and _is_torch_module(found)
+        is_maker = is_function and making.makes_module(found)
+        if not spec.role and not is_module and not is_maker and (impl := _alone(found, spec, stated)) is not None:
+            return impl
     if _is_torch_module(found) or (is_function and uses_torch):
         adapter = _adapter(spec, "conformance.adapters.whole.implementation").PointedImplementation
         reference = None
@@ -94,12 +119,33 @@ def resolve(text: str, folders: Sequence[str] = (), stated: Stated | None = None
     return _made(spec, found, "a class with build(role, config) must be constructible without arguments")
 
 
+def _own(module: ModuleType) -> list[Any]:
+    """The functions and classes that a module defines."""
+    values = [one for one in vars(module).values() if isinstance(one, FunctionType | type)]
+    return [one for one in values if one.__module__ == module.__name__]
+
+
+def _nothing_in(text: str) -> SpecificationError:
+    return SpecificationError(
+        f"--impl {text.removesuffix(ALL).removesuffix(':')}: it holds nothing that can be tested: no nn.Module (class "
+        "or instance), no function that makes one, no class with a method build(role, config), and no function or "
+        "class beside a model (one that trains, writes, collates, schedules) that could be run"
+    )
+
+
+def _alone(found: Any, spec: Specification, stated: Stated | None, all_of_it: bool = False) -> Any:
+    """A function or class that is no model, with the user's model for it; None where nothing of it can be tested."""
+    guests = _adapter(spec, "conformance.adapters.whole.guests")
+    whole = _adapter(spec, "conformance.adapters.whole.alone")
+    return whole.alone(guests.Guest(found, all_of_it), spec, stated)
+
+
 def subjects(text: str, folders: Sequence[str] = ()) -> dict[str, str]:
     """What a whole file or package holds to be tested, in its order: short name -> the specification of each.
 
     These are its public nn.Module classes and instances (torch's and minigrad's), functions that make one, and classes
-    with a method build(role, config). Raises SpecificationError when there is none. It runs the user's module, as
-    `resolve` does.
+    with a method build(role, config); where it has none of these, its functions and classes together. Raises
+    SpecificationError when there is none. It runs the user's module, as `resolve` does.
     """
     spec = parse(text)
     module = _load(spec, folders)
@@ -112,13 +158,12 @@ def subjects(text: str, folders: Sequence[str] = ()) -> dict[str, str]:
         found |= set(_adapter(spec, "conformance.adapters.whole.making").subjects_in(module))
     own = {name: value for name, value in vars(module).items() if name[0] != "_" and is_minigrad_module(value)}
     found |= {name for name, value in own.items() if getattr(value, "__module__", "") == module.__name__}
-    if not found:
-        raise SpecificationError(
-            f"--impl {text}: it holds nothing that can be tested: no nn.Module (class or instance), no function that "
-            "makes one, and no class with a method build(role, config)"
-        )
     path = text.removesuffix(":")
     path = path if path.endswith(".py") else f"{path.rstrip('/')}/__init__.py"
+    if not found and "torch.nn" in sys.modules and _own(module):
+        return {Path(text.removesuffix(":")).name: f"{path}:{ALL}"}
+    if not found:
+        raise _nothing_in(text)
     return {f"{Path(text.removesuffix(':')).name}:{name}": f"{path}:{name}" for name in vars(module) if name in found}
 
 

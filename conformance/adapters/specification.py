@@ -12,6 +12,8 @@ from pathlib import Path
 
 MINIGRAD_MODES = ("kernels", "reference", "compiled", "cuda")
 BUILT_IN = ("minigrad", "torch", "reference")
+ALL = "*"
+"""As a name: what a file holds that is no model, functions and classes, with the model that they work with."""
 
 
 class SpecificationError(Exception):
@@ -54,7 +56,7 @@ def parse(text: str) -> Specification:
         target, name = file[1], file[2] or ""
     is_file = target.endswith(".py") or (not colon and Path(target).expanduser().joinpath("__init__.py").is_file())
     name, role = _with_role(name)
-    if name and not _is_one_expression(name):
+    if name and name != ALL and not _is_one_expression(name):
         raise SpecificationError(
             f'--impl {text}: {name} is no name and no expression; write it as in "{target}:Class(n_layer=2)"'
         )

@@ -118,7 +118,7 @@ def test_a_package_is_its_folder(module, tmp_path):
 
 def test_a_file_that_holds_nothing_is_refused_in_one_sentence(module):
     with pytest.raises(SpecificationError, match=r"it holds nothing that can be tested: no nn\.Module"):
-        subjects(module("x = 1\nclass Helper: pass\n"))
+        subjects(module("x = 1\n"))
 
 
 # --- a run ----------------------------------------------------------------------------------------

@@ -21,6 +21,7 @@ from conformance.adapters.helpers.training import is_trainer
 from conformance.adapters.helpers.trial import HELPERS
 from conformance.adapters.inference.construct import CONFIGS
 from conformance.adapters.whole.configs import class_named_like, configs_of, fields_of, is_config, settings_of
+from conformance.adapters.whole.guests import Guest
 from conformance.adapters.whole.sizes import small
 
 _ACTS = (
@@ -81,6 +82,13 @@ def criteria_beside(found: Any) -> list[Callable[..., Any]]:
                 if not any(True for _ in module.parameters()):
                     made.append(_named(module.forward, _words(cls.__name__)))
     return made
+
+
+def of_guest(guest: Guest, model: nn.Module, options: Mapping[str, Any]) -> list[Callable[..., Any]]:
+    """What was pointed at in a file without a model, taken as what stands in a model's own file is."""
+    found = [*functions_beside(guest.found, model, options), *criteria_beside(guest.found)]
+    found += [*classes_beside(guest.found), *objects_beside(guest.found, model, options)]
+    return [one for one in found if guest.is_meant(one)]
 
 
 def _words(name: str) -> str:

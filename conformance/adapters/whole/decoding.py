@@ -7,11 +7,9 @@ from __future__ import annotations
 
 import inspect
 import re
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import replace
-from types import SimpleNamespace
 from typing import Any, Self
 
 import numpy as np
@@ -25,6 +23,7 @@ from conformance.adapters.whole.conditions import under, with_prefix, with_two_d
 from conformance.adapters.whole.declared import MEANINGS, TextModel
 from conformance.adapters.whole.feeding import fed_otherwise_at, stepped_otherwise_at
 from conformance.adapters.whole.fillers import Beside
+from conformance.adapters.whole.guests import functions_around
 from conformance.adapters.whole.part_probes import PartProbes
 from conformance.adapters.whole.place_probes import PlaceProbes
 from conformance.adapters.whole.stepping import Steps, memory_length, stepping
@@ -54,8 +53,9 @@ def candidates(module: nn.Module) -> Iterator[tuple[str, Callable[..., Any], boo
 
 
 def taking_a_model(module: nn.Module) -> Iterator[tuple[str, Callable[..., Any]]]:
-    """The functions of a module's file that take a model first, as functions that take this one."""
-    for name, function in vars(sys.modules.get(type(module).__module__, SimpleNamespace())).items():
+    """The functions of a module's file, and those that were pointed at beside it, that take a model first, as functions
+    that take this one."""
+    for name, function in functions_around(module).items():
         if not inspect.isroutine(function):
             continue
         with suppress(ValueError, TypeError):
@@ -196,7 +196,12 @@ class DecodingProbes(TextModel, PlaceProbes, PartProbes):
 
     def written_with_raised_logits(self, writer: Writer, data: Arrays, new: int, **options: Any) -> Array:
         """The new tokens where to all logits of a row one number is added, another one for each row: it changes no
-        probability. Raises NotProvided where the product that gives the logits is not seen."""
+        probability. Raises NotProvided where the product that gives the logits is not seen, or is not the only one of
+        its width."""
+        tables = [part.weight for part in self.module.modules() if isinstance(part, nn.Embedding)]
+        maps = [p for p in self.module.parameters() if p.ndim == 2 and len(p) == self.calling.main.vocab]
+        if sum(all(p is not table for table in tables) for p in maps) > 1:
+            raise NotProvided("other products are as wide as the one that gives the logits")
         raised = _Raised(self.calling.main.vocab)
         with raised:
             written = writer.write(self, data, new, **options)

@@ -25,6 +25,7 @@ from conformance.adapters.helpers.beside import (
     functions_beside,
     methods_of,
     objects_beside,
+    of_guest,
     training_methods_of,
 )
 from conformance.adapters.helpers.implementation import HelpersImplementation
@@ -34,6 +35,7 @@ from conformance.adapters.stated import Stated, StatedError
 from conformance.adapters.torch_module import TorchModuleImplementation
 from conformance.adapters.whole.class_source import source_of
 from conformance.adapters.whole.findings import Finding
+from conformance.adapters.whole.guests import Guest
 from conformance.adapters.whole.in_place import in_place
 from conformance.adapters.whole.making import ONE_SIDE, Made, all_made_of, made_of
 from conformance.adapters.whole.model import WholeModel, part, takes_each_word_alone, whole_model
@@ -51,8 +53,9 @@ class PointedImplementation:
     """A class, a function, an expression or an instance of PyTorch code.
 
     stated: what the user says of it. reference: a second one to compare it with, and its specification; `difference`
-    is the first module whose output differs. Raises Unresolved, in one sentence, when neither a whole model nor a
-    component nor a function beside it can be run, and StatedError when what is stated cannot be so.
+    is the first module whose output differs. guest: what is tested beside it, in the place of its own file. Raises
+    Unresolved, in one sentence, when neither a whole model nor a component nor a function beside it can be run, and
+    StatedError when what is stated cannot be so.
     """
 
     def __init__(
@@ -61,6 +64,7 @@ class PointedImplementation:
         spec: Specification,
         stated: Stated | None = None,
         reference: tuple[Any, Specification] | None = None,
+        guest: Guest | None = None,
     ) -> None:
         stated = stated or Stated()
         self.name = spec.name.partition("(")[0] or spec.text
@@ -113,9 +117,7 @@ class PointedImplementation:
         shown = self.whole.twin().module if self.whole else in_parts.fresh().eval() if in_parts else None
         if shown is not None and role is None:
             options = made.options if made else {}
-            beside: list[Callable[..., Any]] = [*functions_beside(found, shown, options), *methods_of(shown)]
-            beside += [*training_methods_of(shown), *criteria_beside(found), *classes_beside(found)]
-            beside += objects_beside(found, shown, options)
+            beside = of_guest(guest, shown, options) if guest else _beside(found, shown, options)
             self.beside = HelpersImplementation(beside, self.name, self.whole)
         self.reference = reference[1].text or reference[1].name if reference else ""
         self.difference = self._difference_from(*reference, role or "", stated) if reference else None
@@ -282,6 +284,13 @@ class PointedImplementation:
 
     def describe(self) -> str:
         return "\n".join(self.notes)
+
+
+def _beside(found: Any, shown: nn.Module, options: Mapping[str, Any]) -> list[Callable[..., Any]]:
+    """What can be called in the file of a model, and of its methods what is no part of its forward."""
+    found_beside = [*functions_beside(found, shown, options), *methods_of(shown), *training_methods_of(shown)]
+    found_beside += [*criteria_beside(found), *classes_beside(found), *objects_beside(found, shown, options)]
+    return found_beside
 
 
 @dataclass(frozen=True)

@@ -47,6 +47,8 @@ _PARTS: tuple[tuple[str, str], ...] = (
     (r"(^|_)(idx|id|index|pad|bos|eos|sos|unk)$", "id"),
     (r"(^|_)(types?|segments?|token_types?)_", "types"),
     (r"^(use|is|with|has|do|add|tie|share)_|bias|causal|_first$|^flash", "flag"),
+    (r"^(n|num)_?(src|source)$", "src_vocab"),
+    (r"^(n|num)_?(tgt|trg|target)$", "tgt_vocab"),
     (r"(src|source|enc).*(vocab|voc|tokens?)|(vocab|voc).*(src|source)", "src_vocab"),
     (r"(tgt|trg|target|dec).*(vocab|voc|tokens?)|(vocab|voc).*(tgt|trg|target)", "tgt_vocab"),
     (r"^(item|word|node|entity|product|movie|song)s?_?(num|count)$|^(n|num)_?(items|words|entities)$", "vocab"),
