@@ -265,7 +265,7 @@ def _padding(loss: Loss) -> tuple[Loss, list[Fact]]:
         targets = torch.tensor([label, 1 if label != 1 else 2, 3 if label != 3 else 4])
         leaf = logits.clone().requires_grad_()
         try:
-            (gradient,) = torch.autograd.grad(loss.value(leaf, targets).sum(), leaf)
+            (gradient,) = torch.autograd.grad(loss.value(leaf, targets, eps=0.0).sum(), leaf)
         except Exception:  # it has no such label
             continue
         if not gradient[0].any() and gradient[1].any():

@@ -36,11 +36,13 @@ ROTATES = {
     ),
     "query": rf"{QUERY}|x|t|tensor|inputs?|hidden",
     "key": KEY,
+    "start": r"(start|begin|first)_?(pos(ition)?|index|idx|at)?|(pos(ition)?_)?offset|past(_len(gth)?)?|cache_len",
+    "base": r"(rope_?)?(base|theta)",
 }
 TABLES = {
     "base": r"(rope_?)?(base|theta)|max_timescale|max_period",
     "size": (
-        r"end|n|t|l|length|(max_|seq_|num_|n_)*(seq|sequence|len|length|positions?|context|end|timesteps?)(_len(gth)?)?"
+        r"end|n|t|l|length|pos(ition)?_ids|(max_|seq_|num_|n_)*(seq|sequence|len|length|positions?|context|end|timesteps?)(_len(gth)?)?"
     ),
     "width": rf"{WIDTH}|n_elem|(head|rotary|rope)_?dim|d_head|channels|n_?dim|dim_head",
     "x": r"x|inputs?|tensor",
@@ -48,6 +50,7 @@ TABLES = {
 }
 
 PAIRINGS = ("interleaved", "half")
+_BY_ITSELF = "none: it rotates by itself"
 
 Angles = Callable[[Tensor], Tensor]
 WIDTHS: dict[str, Angles] = {
@@ -132,7 +135,11 @@ class Rotation:
     axes: tuple[int, ...]
 
     def __call__(self, x: Tensor, start: int, base: float) -> Tensor:
-        """x (B, H, T, d) rotated. Raises what the function raises, TypeError for another shape."""
+        """x (B, H, T, d) rotated. Raises what the function raises, TypeError for another shape, and NotProvided for
+        another base than that of a function without a parameter for it."""
+        if self.form == _BY_ITSELF and start and not self.arguments.has("start"):
+            before = torch.zeros(*x.shape[:2], start, x.shape[3], dtype=x.dtype)
+            return self(torch.cat([before, x], 2), 0, base)[:, :, start:]
         into, back, _ = LAYOUTS[self.layout]
         given = into(x)
         named = {"query": given, "key": given}
@@ -141,6 +148,10 @@ class Rotation:
             named["turns"] = self._placed(torch.polar(torch.ones_like(a), a).to(torch.complex64))
         elif self.form == "cosines and sines of a pair":
             named["turns"] = self._placed(torch.stack([a.cos(), a.sin()], -1).to(x.dtype), 1)
+        elif self.form == _BY_ITSELF:
+            if base != 10000.0 and not self.arguments.has("base"):
+                raise NotProvided(f"{self.arguments.name} has no option for the base")
+            named |= {"start": start, "base": base}
         elif self.arguments.has("turns"):
             named["turns"] = self._placed(WIDTHS[self.form](a).to(x.dtype))
         elif self.arguments.has("cos"):
@@ -171,6 +182,8 @@ def _rotations(function: Callable[..., Any], arguments: Arguments) -> Iterator[R
     else:
         for twice in ((), (0,)):
             yield Rotation(function, arguments, "(B, H, T, d)", "the turned half", twice)
+        for layout in LAYOUTS:
+            yield Rotation(function, arguments, layout, _BY_ITSELF, ())
         return
     for layout, form in product(LAYOUTS, forms):
         whole = LAYOUTS[layout][2]
@@ -233,9 +246,16 @@ def table(function: Callable[..., Any]) -> list[Served]:
         raise Unresolved(f"{arguments.name} has no parameter for the width of a head")
 
     def made(width: int, n: int, base: float) -> list[Tensor]:
-        sizes = {"width": width, "size": n, "x": torch.zeros(1, n, width)}
-        parts = list(tensors_in(arguments.call(function, **sizes, base=base, dtype=torch.float32)))
-        return [part for part in parts if part.numel() > 1 or n * width == 2]
+        failure: Exception | None = None
+        for size in (n, torch.arange(n), torch.arange(n)[None]):  # how many, or the places themselves
+            sizes = {"width": width, "size": size, "x": torch.zeros(1, n, width)}
+            try:
+                parts = list(tensors_in(arguments.call(function, **sizes, base=base, dtype=torch.float32)))
+                return [part for part in parts if part.numel() > 1 or n * width == 2]
+            except (TypeError, AttributeError, IndexError) as error:
+                failure = failure or error
+        assert failure is not None
+        raise failure
 
     form = _form(made(8, 5, 10000.0), 8, 5)
 

@@ -47,6 +47,13 @@ def proposed(found: Any) -> tuple[str, ...]:
     return ()
 
 
+_OTHER_LOSSES = (
+    r"compute|lossmodel|withloss|quantile|pinball|huber|mse|mae|l1|l2|dice|iou|triplet|contrast|margin|hinge|ctc|nce|rank|"
+    r"cosine|reconstruct|distill|regress"
+)
+"""Classes of losses that are no cross-entropy, and those that are more than a loss, by a part of their names."""
+
+
 def _of_class(found: Any, name: str) -> tuple[str, ...]:
     """Losses that are modules, and schedules: other classes are no functions."""
     made = _names(found)
@@ -54,7 +61,7 @@ def _of_class(found: Any, name: str) -> tuple[str, ...]:
         told = re.search(r"loss|smooth|criterion|crossentropy", name)
         forward = _names(found.forward)
         data = [n for n in forward if re.fullmatch(LOGITS, n)] and [n for n in forward if re.fullmatch(TARGETS, n)]
-        return ("cross_entropy",) if told and data and not re.search(r"compute|lossmodel|withloss", name) else ()
+        return ("cross_entropy",) if told and data and not re.search(_OTHER_LOSSES, name) else ()
     if _any(made, WARMUP) and (_any(made, WIDTH) or _reads_the_width_of_a_model(found)):
         return ("lr_schedule",)
     return ()

@@ -49,6 +49,8 @@ def padded_batch(collate: Called) -> Iterator[Trouble]:
         raise OtherKind("no text is found in what it gives")
     if all(row.count(text[0]) > 1 for text, row in zip(TEXTS, rows[0][1].tolist(), strict=True)):
         raise OtherKind("it puts the two texts of a pair into one row")
+    if re.search(r"\bsort(ed)?\(|argsort", collate.source) and _in_another_order(rows[0][1]):
+        raise OtherKind("it puts the longest text first, or last")
     for name, table in rows:
         if trouble := _misplaced(collate, name, table):
             yield trouble
@@ -82,6 +84,12 @@ def padded_batch(collate: Called) -> Iterator[Trouble]:
     yield from _shifted(collate, rows)
     if collate.has("max_len"):
         yield from _cut(collate, form)
+
+
+def _in_another_order(table: Tensor) -> bool:
+    """Whether its rows are those of the texts, and other ones stand first."""
+    owners = [next((at for at, row in enumerate(table.tolist()) if text[0] in row), -1) for text in TEXTS]
+    return sorted(owners) == list(range(len(TEXTS))) != owners
 
 
 def _same_lengths(numbers: Tensor, counted: list[int]) -> bool:
