@@ -17,7 +17,7 @@ from conformance.check import Check
 from conformance.draw import Draw
 from conformance.evidence import Evidence
 from conformance.places import code_of
-from conformance.protocol import AS_THEY_ARE, ROLES, Array, Arrays, NotProvided
+from conformance.protocol import AS_THEY_ARE, ROLES, WHOLE_MODELS, Array, Arrays, NotProvided
 
 
 class Observed:
@@ -38,7 +38,15 @@ class Observed:
         surroundings = getattr(self.impl, "while_asked", None)
         around: AbstractContextManager[Any] = surroundings(check.roles) if surroundings else nullcontext()
         with around:
-            return check.function(self, draw)
+            evidence = check.function(self, draw)
+            if isinstance(evidence, Evidence) and not evidence.ok and self._draws_anew(check):
+                raise NotProvided("its answers are random in evaluation mode; see model-evaluation-repeats-itself")
+            return evidence
+
+    def _draws_anew(self, check: Check) -> bool:
+        """Whether a check of a component would speak of numbers that are drawn anew in each call."""
+        is_of_the_whole = not {"module", *WHOLE_MODELS}.isdisjoint(check.roles)
+        return not is_of_the_whole and bool(getattr(self.impl, "draws_anew", False))
 
     def variants(self) -> Iterator[tuple[str, Observed]]:
         """The same thing with its other options: each as it would be written, and what it gives."""

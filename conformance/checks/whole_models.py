@@ -91,7 +91,7 @@ def evaluation_repeats_itself(impl: Any, draw: Draw) -> Evidence:
             return evidence.saying(
                 diagnosis=f"In evaluation mode dropout is active ({drops[0].what}): one input gives many answers.",
                 place=drops[0].place,
-                mend="use nn.Dropout, or hand training=self.training to F.dropout",
+                mend="use nn.Dropout in an nn.Module, or hand training=self.training to F.dropout",
             )
     return evidence
 
@@ -166,7 +166,7 @@ def dropout_option(impl: Any, draw: Draw) -> Evidence:
         return true(f"with dropout {rate} nothing is dropped in evaluation", False, got=still[0].what).saying(
             diagnosis=f"With a dropout rate above 0 something is dropped in evaluation mode, too ({still[0].what}).",
             place=still[0].place,
-            mend="use nn.Dropout, or hand training=self.training to F.dropout",
+            mend="use nn.Dropout in an nn.Module, or hand training=self.training to F.dropout",
         )
     if not dropped and not some.dropout_rates():
         passes = [some.in_training(seed, **some.example())["out"] for seed in range(6)]

@@ -39,6 +39,21 @@ class Dropped:
     place: str
 
 
+_DROPS = ("dropout", "alpha_dropout", "feature_dropout", "dropout_", "dropout1d", "dropout2d")
+
+
+class _NoDropouts(TorchFunctionMode):
+    """No dropout function drops anything."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        name = getattr(func, "__name__", "")
+        if name in _DROPS:
+            return args[0] if args else (kwargs or {})["input"]
+        if name == "scaled_dot_product_attention":
+            return func(*args[:4], 0.0, *args[5:], **{k: v for k, v in (kwargs or {}).items() if k != "dropout_p"})
+        return func(*args, **(kwargs or {}))
+
+
 class _Dropouts(TorchFunctionMode):
     """Records every call of a dropout function that drops something."""
 
@@ -50,7 +65,7 @@ class _Dropouts(TorchFunctionMode):
         kwargs = kwargs or {}
         name = getattr(func, "__name__", "")
         rate: float | None = None
-        if name in ("dropout", "alpha_dropout", "feature_dropout", "dropout_", "dropout1d", "dropout2d"):
+        if name in _DROPS:
             rate = argument(args, kwargs, 1, "p", 0.5)
             acts = bool(argument(args, kwargs, 2, "training", True))
         elif name == "scaled_dot_product_attention":
@@ -73,6 +88,12 @@ def _is_one_a_sample(mask: torch.Tensor) -> bool:
 
 class DropProbes(RunningModel):
     """The experiments, of a running model."""
+
+    def in_training_without_drops(self, **inputs: Any) -> Arrays:
+        """The answer in training mode where nothing is dropped: which numbers are drawn may depend on other words, as
+        where each expert drops of what it gets. Raises NotProvided as `trained` does."""
+        with _NoDropouts():
+            return self.in_training(3, **inputs)
 
     @property
     def draws_anew(self) -> bool:

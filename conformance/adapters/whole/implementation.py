@@ -204,6 +204,11 @@ class PointedImplementation:
         return sdpa_kernel(SDPBackend.MATH) if exact else nullcontext()
 
     @property
+    def draws_anew(self) -> bool:
+        """Whether it gives other answers to the same input in evaluation mode."""
+        return self.running is not None and self.running.draws_anew
+
+    @property
     def kind(self) -> str | None:
         return (self.whole.kind or None) if self.whole else None
 
