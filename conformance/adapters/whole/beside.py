@@ -13,7 +13,7 @@ import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import permutations, product
+from itertools import combinations, permutations, product
 from typing import Any
 
 import numpy as np
@@ -33,6 +33,8 @@ MAX_NUMBERS = 2_000_000
 """No input with more numbers is tried: what a model makes of it could fill the memory."""
 _NUMBER = re.compile(r"(?<![\w.])\d{1,4}(?![\w.])")
 _MOST_NUMBERS = 12
+_LONGEST = 1024
+"""No longer input is tried where the width of a flattened one tells its length."""
 _MOST_APART = 4
 _LENGTHS = (6, 7, 9, 11, 13)
 _MOST_WIDTHS, _MOST_LENGTHS = 10, 4
@@ -149,35 +151,63 @@ def climb(
     suggests, then those with a size that the last error spoke of."""
     best: tuple[int, dict[str, Form]] = (-1, {})
     until = time.thread_time() + MAX_SECONDS
-    for length in _lengths(module, options):
-        general = list(dict.fromkeys(_forms(module, length, options)))
-        forms = {
-            name: _told_first(name, told.get(name, Told()), general, module, length, options) for name in parameters
-        }
-        chosen = {name: own[0] for name, own in forms.items()}
-        reached, done, hints, heard = -1, False, list[int](), list[int]()
-        while not done and time.thread_time() < until:
-            before = reached
-            for name in parameters:
-                rows = [Form((size,), dtype) for size in heard for dtype in ("float", "int")]
-                for form in dict.fromkeys([*forms[name], *rows, *chosen[name].with_one_of(hints)]):
-                    trial = {**chosen, name: form}
-                    if form.numel * batch > MAX_NUMBERS or time.thread_time() > until:
-                        continue
-                    ran = run({key: beside(value.shape(key, batch)) for key, value in trial.items()})
-                    if ran.operations > reached or ran.done:
-                        reached, chosen, hints = ran.operations, trial, ran.numbers
-                        heard = list(dict.fromkeys([*hints, *heard]))[:_MOST_NUMBERS]
-                    if ran.done:
-                        return Climbed(_shapes(chosen, batch), _main(chosen, length))
-            if reached == before:
-                break
-        best = max(best, (reached, chosen), key=lambda pair: pair[0])
+    is_told = any(one.axes for one in told.values())
+    for as_told in (True, False) if is_told else (False,):  # what is told may be wrong
+        lengths, furthest = _lengths(module, options), dict[int, Ran]()
+        for length in lengths:
+            general = list(dict.fromkeys(_forms(module, length, options)))
+            forms = {
+                name: _told_first(told.get(name, Told()), general, module, length, options, name) for name in parameters
+            }
+
+            def fits(name: str, form: Form, strict: bool = as_told) -> bool:
+                axes = told.get(name, Told()).axes
+                return form.numel * batch <= MAX_NUMBERS and not (strict and axes and len(form.sizes) != len(axes) - 1)
+
+            chosen = {name: own[0] for name, own in forms.items()}
+            reached, hints, heard, before = -1, list[int](), list[int](), -2
+            while reached > before and time.thread_time() < until:
+                before = reached
+                for name in parameters:
+                    rows = [Form((size,), dtype) for size in heard for dtype in ("float", "int")]
+                    for form in dict.fromkeys([*forms[name], *rows, *chosen[name].with_one_of(hints)]):
+                        trial = {**chosen, name: form}
+                        if not fits(name, form) or time.thread_time() > until:
+                            continue
+                        ran = run({key: beside(value.shape(key, batch)) for key, value in trial.items()})
+                        if ran.operations > reached or ran.done:
+                            furthest[length] = ran
+                            reached, chosen, hints = ran.operations, trial, ran.numbers
+                            heard = list(dict.fromkeys([*hints, *heard]))[:_MOST_NUMBERS]
+                        if ran.done:
+                            return Climbed(_shapes(chosen, batch), _main(chosen, length))
+            best = max(best, (reached, chosen), key=lambda pair: pair[0])
+            lengths += _more_lengths(furthest, length, lengths)
     return Climbed(_shapes(best[1], batch), "")
 
 
+_MISFIT = re.compile(r"shapes cannot be multiplied \(\d+x(\d+) and (\d+)x\d+\)")
+
+
+def _more_lengths(furthest: Mapping[int, Ran], length: int, tried: Sequence[int]) -> list[int]:
+    """The length that fills what is flattened, or, where that is not told yet, another one that tells it."""
+    found = lengths_that_fill(furthest) or [length + 1] * any(_MISFIT.search(ran.words) for ran in furthest.values())
+    return [one for one in found if one not in tried and len(tried) < _MOST_LENGTHS + 2]
+
+
+def lengths_that_fill(ran: Mapping[int, Ran]) -> list[int]:
+    """The length with which what was flattened is as wide as the map behind it takes, by how wide it was with two other
+    lengths; none where these do not tell. One step of it has several numbers."""
+    told = {length: match for length, one in ran.items() if length and (match := _MISFIT.search(one.words))}
+    for (one, first), (other, second) in combinations(told.items(), 2):
+        wide, grown = (int(second[1]) - int(first[1])) // (other - one), int(first[2]) - int(first[1])
+        if first[2] == second[2] and wide > 1 and grown % wide == 0 and 0 < one + grown // wide <= _LONGEST:
+            return [one + grown // wide]
+    return []
+
+
 def _told_first(
-    name: str, told: Told, general: Sequence[Form], module: nn.Module, length: int, options: Mapping[str, Any]
+    told: Told, general: Sequence[Form], module: nn.Module, length: int, options: Mapping[str, Any], name: str
 ) -> list[Form]:
     """The forms of one input: those that the code says, those with as many axes, the rest."""
     first = ("int", "float", "bool") if _COUNT.fullmatch(name.lower()) else ("float", "int", "bool")

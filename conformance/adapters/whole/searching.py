@@ -20,7 +20,7 @@ from conformance.adapters.inference.calls import tensors_in
 from conformance.adapters.inference.facts import Fact, Unresolved
 from conformance.adapters.stated import Shape
 from conformance.adapters.whole import names
-from conformance.adapters.whole.beside import Ran, climb
+from conformance.adapters.whole.beside import Ran, climb, lengths_that_fill
 from conformance.adapters.whole.calling import (
     LENGTHS,
     B,
@@ -208,7 +208,7 @@ class _Finder:
         for sides in self.proposals.sides():
             before: _Failed | None = None
             for calling in self.proposals.callings(sides, all_masks):
-                if time.process_time() > self.end:
+                if self.failures and time.process_time() > self.end:
                     return leaking or unread
                 if before is not None and self.fails_alike(calling, before):
                     continue
@@ -254,6 +254,7 @@ class _Finder:
         if numbers and None not in calling.main.shape:
             lengths = [0]
         hinted = 0 in lengths or bool(stated)
+        flat: dict[int, Ran] = {}
         for length in _each_once(lengths):
             if numbers and length in calling.main.shape:  # the two axes could not be told apart
                 continue
@@ -268,6 +269,8 @@ class _Finder:
                 if not hinted and self.failures[-1].operations:  # "must match the size of tensor b (5)"
                     lengths += [size for size in self.failures[-1].numbers if size > B][:_MOST_HINTS]
                     hinted = True
+                flat[length] = self.failures[-1]
+                lengths += lengths_that_fill(flat)
                 if not _about_sizes(error):
                     return None
                 continue
