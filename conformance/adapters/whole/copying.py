@@ -15,7 +15,7 @@ from types import CellType, FunctionType, NoneType
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 
 def copied(module: nn.Module) -> nn.Module:
@@ -86,7 +86,12 @@ def _copy(value: Any, memo: dict[int, Any]) -> Any:
 
 def _copy_by_hand(value: Any, memo: dict[int, Any]) -> None:
     """Put the copy of a value that cannot be asked for `__deepcopy__`, or need not be, into the memo, where deepcopy
-    finds it."""
+    finds it. Of a tensor that was computed from parameters, its numbers are copied."""
+    for one in value if type(value) in (list, tuple) else (value,):
+        if isinstance(one, Tensor) and one.grad_fn is not None:
+            memo[id(one)] = one.detach().clone()
+    if id(value) in memo:
+        return
     if type(value) is OrderedDict and not value:
         memo[id(value)] = OrderedDict()
         return

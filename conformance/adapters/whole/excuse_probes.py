@@ -20,9 +20,13 @@ from conformance.adapters.whole.class_source import (
 )
 from conformance.adapters.whole.gradient_probes import GradientProbes
 from conformance.adapters.whole.length_probes import LengthProbes
+from conformance.adapters.whole.names import meaning_of
 from conformance.adapters.whole.part_probes import PartProbes
 from conformance.adapters.whole.shifts import ShiftProbes
 from conformance.adapters.whole.table_probes import TableProbes
+
+_NEVER_HANDED_ON = ("mask", "labels", "cache", "flag")
+"""What an input means that no table of a part reads."""
 
 
 class ExcuseProbes(ShiftProbes, TableProbes, GradientProbes, LengthProbes, PartProbes):
@@ -68,15 +72,16 @@ class ExcuseProbes(ShiftProbes, TableProbes, GradientProbes, LengthProbes, PartP
     def _needs_another_call(self, name: str) -> bool:
         """Whether a parameter, or a module that holds it and does not run, is read only where some argument is given:
         the vector that stands for hidden steps. It must be the model's own, or of a part that methods beside forward
-        use: they may give that argument."""
+        use: they may give that argument; or forward may be handed more, such as types or times, and hand it on."""
         whole: type = type(self.module)
         called, beside = self.called_paths(), read_beside_forward(whole, run_method(self.module))
+        more = [one for one in self.left_out(self.example(2)) if meaning_of(one) not in _NEVER_HANDED_ON]
         steps = name.split(".")
         for at, attribute in enumerate(steps):
             holder, path = ".".join(steps[:at]), ".".join(steps[: at + 1])
             if path != name and path in called:
                 continue
-            of_methods = not holder or steps[0] in beside
+            of_methods = not holder or steps[0] in beside or bool(more)
             owner: type = type(self.module.get_submodule(holder))
             if of_methods and attribute in read_for_some_arguments(owner):
                 return True

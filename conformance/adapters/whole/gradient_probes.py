@@ -212,6 +212,7 @@ class GradientProbes(RunningModel):
         self, inputs: Mapping[str, Any], cotangent: Array | None, of: str, training: bool
     ) -> dict[str, Array | None]:
         self.module.zero_grad(set_to_none=True)
+        let_go(self.module)
         with self.mode(training), torch.enable_grad():
             for part in self.module.modules() if training else ():
                 if isinstance(part, nn.Dropout):
@@ -229,7 +230,7 @@ class GradientProbes(RunningModel):
         result = {
             name: None if p.grad is None else to_array(p.grad.double())
             for name, p in self.module.named_parameters()
-            if p.requires_grad
+            if p.requires_grad and p.numel()
         }
         self.module.zero_grad(set_to_none=True)
         return result
@@ -253,6 +254,15 @@ class _Writes(Watching):
         elif isinstance(result, Tensor):
             self._makers.setdefault(result.untyped_storage()._cdata, name)
         return result
+
+
+def let_go(module: nn.Module) -> None:
+    """What its parts keep of earlier runs, such as a cache that each run writes into, leads back into none of them."""
+    for part in module.modules():
+        for kept in (vars(part), part._buffers):
+            for name, value in list(kept.items()):
+                if isinstance(value, Tensor) and value.grad_fn is not None:
+                    kept[name] = value.detach()
 
 
 def go_back(total: Tensor) -> None:

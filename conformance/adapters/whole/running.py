@@ -52,7 +52,7 @@ def moved(module: nn.Module, seed: int = 0) -> nn.Module:
                 continue
             own = float(parameter.float().std()) if parameter.numel() > 1 else 0.0
             inputs = kernels.get(id(parameter), parameter.shape[-1] if parameter.ndim else 1)
-            usual = 0.5 * inputs**-0.5 if parameter.ndim > 1 else 0.2
+            usual = 0.5 * max(inputs, 1) ** -0.5 if parameter.ndim > 1 else 0.2
             noise = torch.randn(parameter.shape, generator=generator, dtype=torch.float64)
             parameter.add_((noise * max(0.5 * own, usual)).to(parameter.dtype))
     return module

@@ -1,0 +1,275 @@
+"""Rules that fresh repositories taught: rotations that need no table, losses of quantiles, dropouts of experts, batches
+that are sorted, inputs that are flattened, parts that keep what they computed, inputs that are handed on.
+
+Beside what is right stands a real mistake of the same place, where there is one.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+torch = pytest.importorskip("torch")
+from torch import nn  # noqa: E402
+from torch.nn import functional as F  # noqa: E402
+from wholes import pointed  # noqa: E402
+
+from conformance.adapters import Specification  # noqa: E402
+from conformance.adapters.functions.implementation import FunctionImplementation  # noqa: E402
+from conformance.adapters.functions.positions import of_class  # noqa: E402
+from conformance.adapters.functions.roles import proposed  # noqa: E402
+from conformance.adapters.helpers.examining import examine  # noqa: E402
+from conformance.adapters.whole.copying import copied  # noqa: E402
+from conformance.adapters.whole.running import moved  # noqa: E402
+from conformance.adapters.whole.searching import calling_of  # noqa: E402
+from conformance.check import CHECKS  # noqa: E402
+from conformance.runner import run_check  # noqa: E402
+from conformance.verdict import Verdict  # noqa: E402
+
+WIDTH, HEADS, VOCAB = 16, 2, 23
+GRADIENTS = "model-every-parameter-gets-a-gradient"
+
+
+def of_function(function, claim):
+    found = FunctionImplementation(function, Specification("", "", function.__name__))
+    return run_check(CHECKS[claim], found, "quick").verdict
+
+
+def verdict(cls, claim):
+    return run_check(CHECKS[claim], pointed(cls), "quick").verdict
+
+
+# --- functions
+
+
+def apply_rope(x, start_pos=0):
+    """(B, H, T, d) turned by its places, with halves as pairs."""
+    half = x.shape[-1] // 2
+    places = torch.arange(start_pos, start_pos + x.shape[2], dtype=x.dtype)
+    angles = places[:, None] / 10000 ** (torch.arange(half, dtype=x.dtype) / half)
+    a, b = x[..., :half], x[..., half:]
+    return torch.cat([a * angles.cos() - b * angles.sin(), a * angles.sin() + b * angles.cos()], -1)
+
+
+def rope_from_the_start(x):
+    return apply_rope(x)
+
+
+def apply_rope_with_a_wrong_sign(x, start_pos=0):
+    half = x.shape[-1] // 2
+    turned = apply_rope(torch.cat([x[..., :half], -x[..., half:]], -1), start_pos)
+    return torch.cat([turned[..., :half], turned[..., half:].abs()], -1)
+
+
+@pytest.mark.parametrize(
+    ("function", "is_right"), [(apply_rope, True), (rope_from_the_start, True), (apply_rope_with_a_wrong_sign, False)]
+)
+def test_a_function_that_rotates_by_itself_gets_no_table(function, is_right):
+    told = of_function(function, "rope-rotates-pairs-by-position-times-frequency")
+    assert (told is Verdict.PASS) is is_right
+
+
+class RotaryTable(nn.Module):
+    def __init__(self, dim, base=10000.0):
+        super().__init__()
+        self.register_buffer("inv_freq", 1 / base ** (torch.arange(0, dim, 2).float() / dim), persistent=False)
+
+    def forward(self, position_ids, dtype):
+        angles = position_ids.unsqueeze(-1).float() @ self.inv_freq.unsqueeze(0)
+        wide = torch.cat((angles, angles), -1)
+        return wide.cos().to(dtype), wide.sin().to(dtype)
+
+
+def test_a_table_of_places_that_are_handed_in_is_one_of_rotations():
+    assert [served.role for served in of_class(RotaryTable)] == ["rope"]
+
+
+class QuantileLoss(nn.Module):
+    def forward(self, preds, target):
+        """preds (B, N, 3), target (B, N)"""
+        errors = target[..., None] - preds
+        return torch.max(0.5 * errors, -0.5 * errors).mean()
+
+
+class SmoothLoss(QuantileLoss):
+    """Its name says what it is."""
+
+
+def test_a_loss_of_quantiles_is_no_cross_entropy():
+    assert proposed(QuantileLoss) == ()
+    assert proposed(SmoothLoss) == ("cross_entropy",)
+
+
+def loss_with_a_rate(logits, target, smoothing):
+    """Word 0 is padding; the rate has no default."""
+    logp = F.log_softmax(logits, dim=-1)
+    nll = -logp.gather(-1, target.unsqueeze(-1)).squeeze(-1)
+    real = (target != 0).float()
+    return (((1 - smoothing) * nll - smoothing * logp.mean(-1)) * real).sum() / real.sum().clamp(min=1)
+
+
+def test_the_padding_of_a_loss_that_asks_for_its_rate_is_found():
+    assert of_function(loss_with_a_rate, "cross-entropy-leaves-padding-out-of-the-mean") is Verdict.PASS
+
+
+def collate_longest_first(batch):
+    batch = sorted(batch, key=len, reverse=True)
+    return nn.utils.rnn.pad_sequence([torch.as_tensor(one) for one in batch], batch_first=True)
+
+
+def collate_backwards(batch):
+    batch = [one[::-1] for one in batch]
+    return nn.utils.rnn.pad_sequence([torch.as_tensor(one) for one in batch], batch_first=True)
+
+
+@pytest.mark.parametrize(("function", "is_told"), [(collate_longest_first, False), (collate_backwards, True)])
+def test_a_batch_may_be_sorted(function, is_told):
+    assert bool(examine([function]).wrong) is is_told
+
+
+# --- models
+
+
+class Experts(nn.Module):
+    """Each expert drops of the words that it gets: which numbers are drawn depends on the other words."""
+
+    def __init__(self):
+        super().__init__()
+        self.gate = nn.Linear(WIDTH, 3)
+        self.experts = nn.ModuleList(nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.Dropout(0.3)) for _ in range(3))
+
+    def forward(self, x):
+        weights, out = self.gate(x).softmax(-1), torch.zeros_like(x)
+        chosen = weights.argmax(-1)
+        for number, expert in enumerate(self.experts):
+            at = chosen == number
+            out[at] = expert(x[at]) * weights[at][:, number, None]
+        return out
+
+
+class SparseScribe(nn.Module):
+    def __init__(self, leaks=False):
+        super().__init__()
+        self.table, self.places = nn.Embedding(VOCAB, WIDTH), nn.Embedding(32, WIDTH)
+        self.attn = nn.MultiheadAttention(WIDTH, HEADS, batch_first=True)
+        self.experts, self.head, self.leaks = Experts(), nn.Linear(WIDTH, VOCAB), leaks
+
+    def forward(self, ids):
+        n = ids.shape[1]
+        x = self.table(ids) + self.places(torch.arange(n))
+        mask = None if self.leaks and self.training else torch.triu(torch.ones(n, n, dtype=torch.bool), 1)
+        x = x + self.attn(x, x, x, attn_mask=mask, need_weights=False)[0]
+        return self.head(x + self.experts(x))
+
+
+class LeakyScribe(SparseScribe):
+    def __init__(self):
+        super().__init__(leaks=True)
+
+
+@pytest.mark.parametrize(("cls", "expected"), [(SparseScribe, Verdict.PASS), (LeakyScribe, Verdict.FAIL)])
+def test_what_experts_drop_is_no_look_ahead(cls, expected):
+    assert verdict(cls, "language-model-is-causal-in-training") is expected
+
+
+class Plain:
+    """No nn.Module: eval() never reaches its dropout."""
+
+    def __init__(self):
+        self.dropout = nn.Dropout(0.5)
+
+
+class DropsAlways(nn.Module):
+    def __init__(self, d_model=WIDTH, n_heads=HEADS):
+        super().__init__()
+        self.heads, self.plain = n_heads, Plain()
+        self.query, self.key, self.value, self.out = (nn.Linear(d_model, d_model) for _ in range(4))
+
+    def forward(self, x, mask=None):
+        q, k, v = (
+            turn(x).unflatten(-1, (self.heads, -1)).transpose(1, 2) for turn in (self.query, self.key, self.value)
+        )
+        scores = q @ k.transpose(-1, -2) / q.shape[-1] ** 0.5
+        if mask is not None:
+            scores = scores.masked_fill(mask == 0, -1e9)
+        return self.out((self.plain.dropout(scores.softmax(-1)) @ v).transpose(1, 2).flatten(2))
+
+
+def test_of_answers_at_random_one_claim_speaks():
+    found = pointed(DropsAlways)
+    told = [
+        run_check(CHECKS[c], found, "quick").verdict
+        for c in ("model-evaluation-repeats-itself", "splitting-heads-does-not-mix-words")
+    ]
+    assert told == [Verdict.FAIL, Verdict.NOT_PROVIDED]
+
+
+class Flattened(nn.Module):
+    """Takes 14 steps of what it embeds in one row, beside 5 numbers that do not change."""
+
+    def __init__(self):
+        super().__init__()
+        self.embed = nn.Linear(8, WIDTH)
+        layer = nn.TransformerEncoderLayer(WIDTH, HEADS, 32, batch_first=True)
+        self.encoder = nn.TransformerEncoder(layer, 1, enable_nested_tensor=False)
+        self.out = nn.Linear(14 * WIDTH + 5, 3)
+
+    def forward(self, x_seq, x_static):
+        """x_seq: [batch, steps, 8], x_static: [batch, 5]"""
+        x = self.encoder(self.embed(x_seq)).flatten(1)
+        return self.out(torch.cat([x, x_static], 1))
+
+
+def test_the_width_of_what_is_flattened_tells_the_length():
+    calling = calling_of(Flattened())
+    assert (calling.main.parameter, calling.main.length) == ("x_seq", 14)
+
+
+class Keeping(nn.Module):
+    """Keeps what it computed: a tensor of the constructor, a list, a memory that is written into."""
+
+    def __init__(self):
+        super().__init__()
+        self.table, self.out, self.empty = nn.Embedding(VOCAB, 8), nn.Linear(8, VOCAB), nn.Linear(0, 4)
+        self.twice = self.out.weight * 2
+        self.layers = [self.table.weight[:3]]
+        self.memory = torch.zeros(8, 32, 8)
+
+    def forward(self, ids):
+        x = self.table(ids)
+        self.memory[: len(x), : x.shape[1]] = x
+        return self.out(self.memory[: len(x), : x.shape[1]] + x)
+
+
+def test_what_a_part_keeps_is_copied_and_leads_back_to_no_earlier_run():
+    other = copied(moved(Keeping()))
+    assert not other.twice.requires_grad and not other.layers[0].requires_grad  # noqa: PT018
+    assert verdict(Keeping, GRADIENTS) is not Verdict.NOT_PROVIDED
+
+
+class Embeds(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.words, self.segments = nn.Embedding(VOCAB, 8), nn.Embedding(3, 8)
+
+    def forward(self, ids, segments=None):
+        x = self.words(ids)
+        return x if segments is None else x + self.segments(segments)
+
+
+class HandsOn(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.embed, self.out = Embeds(), nn.Linear(8, VOCAB)
+
+    def forward(self, ids, stamps=None, segments=None):
+        return self.out(self.embed(ids, segments))
+
+
+class HandsNothingOn(HandsOn):
+    def forward(self, ids):
+        return self.out(self.embed(ids))
+
+
+@pytest.mark.parametrize(("cls", "expected"), [(HandsOn, Verdict.PASS), (HandsNothingOn, Verdict.FAIL)])
+def test_a_table_of_what_may_be_handed_on_needs_no_gradient(cls, expected):
+    assert verdict(cls, GRADIENTS) is expected
