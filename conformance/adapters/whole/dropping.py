@@ -50,7 +50,9 @@ class _NoDropouts(TorchFunctionMode):
         if name in _DROPS:
             return args[0] if args else (kwargs or {})["input"]
         if name == "scaled_dot_product_attention":
-            return func(*args[:4], 0.0, *args[5:], **{k: v for k, v in (kwargs or {}).items() if k != "dropout_p"})
+            if len(args) > 4:  # handed in by its place
+                return func(*args[:4], 0.0, *args[5:], **(kwargs or {}))
+            return func(*args, **{**(kwargs or {}), "dropout_p": 0.0})
         return func(*args, **(kwargs or {}))
 
 
