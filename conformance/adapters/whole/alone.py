@@ -8,8 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import suppress
 from itertools import islice
+from pathlib import Path
 
 from conformance.adapters.helpers.implementation import HelpersImplementation
+from conformance.adapters.inference.facts import Fact
 from conformance.adapters.specification import Specification, SpecificationError
 from conformance.adapters.stated import Stated
 from conformance.adapters.whole.decoding import NO_WRITER, WRITES
@@ -29,9 +31,7 @@ def alone(guest: Guest, spec: Specification, stated: Stated | None) -> Alone | N
     by_itself = HelpersImplementation(functions, spec.name)
     if by_itself.roles and not guest.all_of_it:
         return by_itself
-    for with_model in islice(_with_models(guest, spec, stated), 1):
-        return with_model
-    return by_itself if by_itself.roles else None
+    return next(_with_models(guest, spec, stated), None) or (by_itself if by_itself.roles else None)
 
 
 def _with_models(guest: Guest, spec: Specification, stated: Stated | None) -> Iterator[PointedImplementation]:
@@ -50,6 +50,9 @@ def _with_models(guest: Guest, spec: Specification, stated: Stated | None) -> It
                     continue
                 found.untested.append(why)
             if writes or told:
+                file = Path(spec.target).name if spec.is_file else spec.target
+                pointed_at = f"all of {file}" if guest.all_of_it else f"{spec.name} of {file}"
+                found.whole.facts.append(Fact("tested with it", pointed_at, "pointed at; it takes a model"))
                 yield found
 
 

@@ -94,6 +94,7 @@ def test_a_function_that_writes_is_tested_with_the_model_that_its_file_imports(f
     place = folder(write_of_guests=WRITER.replace(*mistake))
     impl = resolve(f"{place / 'write_of_guests.py'}:generate")
     assert impl.kind == "language_model"
+    assert {fact.subject: fact.value for fact in impl.whole.facts}["tested with it"] == "generate of write_of_guests.py"
     assert run_check(CHECKS["generate-takes-the-best-token"], impl, "quick").verdict is verdict
 
 
