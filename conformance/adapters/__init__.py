@@ -285,10 +285,8 @@ def _find(module: ModuleType, spec: Specification) -> Any:
         found = getattr(found, part, None)
     if found is not None:
         return found
-    offered = [
-        name for name, value in vars(module).items() if inspect.isclass(value) and value.__module__ == module.__name__
-    ]
-    has = f"it defines {', '.join(offered[:8])}" if offered else "it defines no class"
+    offered = [one.__name__ for one in sorted(_own(module), key=lambda one: not isinstance(one, type))]
+    has = f"it defines {', '.join(offered[:8])}" if offered else "it defines no class and no function"
     raise SpecificationError(f"--impl {spec.text}: there is no {spec.name} in {spec.target}; {has}")
 
 

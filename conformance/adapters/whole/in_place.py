@@ -83,11 +83,13 @@ def _class_around(scope: Scope | None) -> str:
 
 @dataclass(frozen=True)
 class _Call:
-    """The first call of the component in a run of a model. rows: how many samples the run had."""
+    """The first call of the component in a run of a model. rows: how many samples the run had. length: of its data,
+    None where that is the model's own."""
 
     path: str
     arguments: Mapping[str, Any]
     rows: int
+    length: int | None
 
     @property
     def steps(self) -> int:
@@ -102,7 +104,7 @@ def _taken_from(whole: WholeModel, cls: type[nn.Module], why: str) -> WholeModel
     def take(module: nn.Module) -> nn.Module:
         """The component in a model that has run once."""
         with quiet_evaluation(module):
-            replace(whole, module=module, known={}).run(whole.example())
+            replace(whole, module=module, known={}).run(whole.example(length=call.length))
         return module.get_submodule(call.path)
 
     evidence = Fact("taken from", f"{whole.made.name}, {call.path}", why.removeprefix("UNRESOLVED: "))
@@ -145,7 +147,7 @@ def _first_call(whole: WholeModel, cls: type[nn.Module], length: int | None) -> 
     def seen(path: str, part: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         if not calls:
             bound = inspect.signature(part.forward).bind(*args, **kwargs)
-            calls.append(_Call(path, dict(bound.arguments), rows))
+            calls.append(_Call(path, dict(bound.arguments), rows, length))
 
     parts = [(path, part) for path, part in whole.module.named_modules() if type(part) is cls]
     hooks = [part.register_forward_pre_hook(partial(seen, path), with_kwargs=True) for path, part in parts]
