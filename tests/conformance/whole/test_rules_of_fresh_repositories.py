@@ -6,6 +6,8 @@ Beside what is right stands a real mistake of the same place, where there is one
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -21,7 +23,8 @@ from conformance.adapters.helpers.examining import examine  # noqa: E402
 from conformance.adapters.whole.copying import copied  # noqa: E402
 from conformance.adapters.whole.running import moved  # noqa: E402
 from conformance.adapters.whole.searching import calling_of  # noqa: E402
-from conformance.check import CHECKS  # noqa: E402
+from conformance.check import CHECKS, Check  # noqa: E402
+from conformance.evidence import true  # noqa: E402
 from conformance.runner import run_check  # noqa: E402
 from conformance.verdict import Verdict  # noqa: E402
 
@@ -134,15 +137,13 @@ class Experts(nn.Module):
 
     def __init__(self):
         super().__init__()
-        self.gate = nn.Linear(WIDTH, 3)
         self.experts = nn.ModuleList(nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.Dropout(0.3)) for _ in range(3))
 
-    def forward(self, x):
-        weights, out = self.gate(x).softmax(-1), torch.zeros_like(x)
-        chosen = weights.argmax(-1)
+    def forward(self, x, ids):
+        out = torch.zeros_like(x)
         for number, expert in enumerate(self.experts):
-            at = chosen == number
-            out[at] = expert(x[at]) * weights[at][:, number, None]
+            at = ids % 3 == number
+            out[at] = expert(x[at])
         return out
 
 
@@ -158,7 +159,7 @@ class SparseScribe(nn.Module):
         x = self.table(ids) + self.places(torch.arange(n))
         mask = None if self.leaks and self.training else torch.triu(torch.ones(n, n, dtype=torch.bool), 1)
         x = x + self.attn(x, x, x, attn_mask=mask, need_weights=False)[0]
-        return self.head(x + self.experts(x))
+        return self.head(x + self.experts(x, ids))
 
 
 class LeakyScribe(SparseScribe):
@@ -194,13 +195,24 @@ class DropsAlways(nn.Module):
         return self.out((self.plain.dropout(scores.softmax(-1)) @ v).transpose(1, 2).flatten(2))
 
 
-def test_of_answers_at_random_one_claim_speaks():
-    found = pointed(DropsAlways)
-    told = [
-        run_check(CHECKS[c], found, "quick").verdict
-        for c in ("model-evaluation-repeats-itself", "splitting-heads-does-not-mix-words")
-    ]
-    assert told == [Verdict.FAIL, Verdict.NOT_PROVIDED]
+def test_a_dropout_that_eval_does_not_reach_is_told():
+    assert verdict(DropsAlways, "model-evaluation-repeats-itself") is Verdict.FAIL
+    assert pointed(DropsAlways).draws_anew
+
+
+@pytest.mark.parametrize(
+    ("random", "role", "expected"),
+    [
+        (True, "multi_head_attention", Verdict.NOT_PROVIDED),
+        (False, "multi_head_attention", Verdict.FAIL),
+        (True, "module", Verdict.FAIL),
+    ],
+)
+def test_of_answers_at_random_no_claim_about_components_speaks(random, role, expected):
+    apart = Check(
+        "heads-do-not-influence-each-other", (role,), (), 1, lambda impl, draw: true("apart", False, got="no")
+    )
+    assert run_check(apart, SimpleNamespace(draws_anew=random), "quick").verdict is expected
 
 
 class Flattened(nn.Module):
@@ -252,11 +264,11 @@ def test_what_a_part_keeps_is_copied_and_leads_back_to_no_earlier_run():
 class Embeds(nn.Module):
     def __init__(self):
         super().__init__()
-        self.words, self.segments = nn.Embedding(VOCAB, 8), nn.Embedding(3, 8)
+        self.words, self.days = nn.Embedding(VOCAB, 8), nn.Embedding(7, 8)
 
-    def forward(self, ids, segments=None):
+    def forward(self, ids, days=None):
         x = self.words(ids)
-        return x if segments is None else x + self.segments(segments)
+        return x if days is None else x + self.days(days)
 
 
 class HandsOn(nn.Module):
@@ -264,8 +276,8 @@ class HandsOn(nn.Module):
         super().__init__()
         self.embed, self.out = Embeds(), nn.Linear(8, VOCAB)
 
-    def forward(self, ids, stamps=None, segments=None):
-        return self.out(self.embed(ids, segments))
+    def forward(self, ids, days=None):
+        return self.out(self.embed(ids, days))
 
 
 class HandsNothingOn(HandsOn):
