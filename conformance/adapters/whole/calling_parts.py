@@ -39,9 +39,12 @@ from conformance.adapters.whole.part_fillers import (
     Maker,
     Turning,
     filler_of,
+    head_width_in,
     heads_in,
     masks_hiding_nothing,
     opened,
+    pair_filler,
+    pairs_in,
     widths_in,
 )
 from conformance.adapters.whole.shapes import image_sizes, table_lengths
@@ -114,11 +117,13 @@ class _PartFinder:
         self.module = module
         self.errors: list[BaseException] = []
         self.parameters: list[_Parameter] = []
+        self.pairs = pairs_in(text_of(type(module).forward))
         for p in inspect.signature(module.forward).parameters.values():
             if p.kind is p.VAR_KEYWORD or (p.kind is p.VAR_POSITIONAL and self.parameters):
                 continue
             required = p.default is p.empty and p.kind is not p.VAR_POSITIONAL
-            self.parameters.append(_Parameter(p.name, _kind(p.name, required), required))
+            kind = "" if p.name in self.pairs else _kind(p.name, required)
+            self.parameters.append(_Parameter(p.name, kind, required))
         self.widths = widths_in(module)
         self.heads = heads_in(module)
 
@@ -159,13 +164,20 @@ class _PartFinder:
         if not data:
             data = [p for p in self.parameters if p.kind in ("x", "keys", "context")][:1]
         for form in self.forms():
-            given = {p.name: filler_of(p.name, form) for p in self.parameters if p.required and p.kind == ""}
+            given = {
+                p.name: pair_filler(self.pairs[p.name], form) if p.name in self.pairs else filler_of(p.name, form)
+                for p in self.parameters
+                if p.required and p.kind == ""
+            }
             yield from self.with_data(data, {name: make for name, make in given.items() if make is not None})
 
     def forms(self) -> Iterator[Turning]:
         """Forms of what turns queries and keys, where it takes that."""
         lower = [p.name.lower().strip("_") for p in self.parameters if p.required]
         yield Turning()
+        if self.pairs:
+            width = head_width_in(self.module)
+            yield from (Turning(1 / self.heads, rows=rows, width=width) for rows in (False, True))
         if any(UNIT.fullmatch(n) or COS.fullmatch(n) for n in lower):
             yield from (
                 Turning(1 / self.heads),
@@ -245,6 +257,7 @@ class _PartFinder:
         try:
             with Lookups() as lookups:
                 result = self.module(**calling.arguments(data))
+            self.run_with_another_row(calling, data)
             vocabs = [lookups.vocab_of(data[one.meaning]) if one.vocab else 0 for one in calling.inputs]
             if any(not vocab and one.vocab for vocab, one in zip(vocabs, calling.inputs, strict=True)):
                 return None, False
@@ -258,6 +271,14 @@ class _PartFinder:
         except Exception as error:
             self.errors.append(error)
             return None, False
+
+    def run_with_another_row(self, calling: Calling, data: Mapping[str, Tensor]) -> None:
+        """Raises Unresolved where it does not run with one row more: what stands beside its rows, such as edges of a
+        graph, belongs to so many; or a tensor of two rows is unpacked into two names."""
+        try:
+            self.module(**calling.arguments({name: torch.cat([x, x[:1]]) for name, x in data.items()}))
+        except Exception as error:
+            raise Unresolved(f"it takes {B} rows only: {' '.join(str(error).split())}") from error
 
     def with_open_masks(self, calling: Calling, data: dict[str, Tensor]) -> Calling:
         """The calling with its masks in the encoding that hides least: the one in which most parameters matter."""

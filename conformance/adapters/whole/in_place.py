@@ -22,7 +22,7 @@ from torch import Tensor, nn
 
 from conformance.adapters.inference.facts import Fact, Unresolved
 from conformance.adapters.specification import Specification
-from conformance.adapters.whole.calling import Calling, Input, T, first_data, quiet_evaluation
+from conformance.adapters.whole.calling import Input, quiet_evaluation
 from conformance.adapters.whole.calling_parts import PartCalling, first_that_runs
 from conformance.adapters.whole.making import made_of
 from conformance.adapters.whole.model import WholeModel, in_double, whole_model
@@ -112,19 +112,7 @@ def _taken_from(whole: WholeModel, cls: type[nn.Module], why: str) -> WholeModel
     part = whole.made.part_of(cls, facts, take)
     module = take(whole.twin(torch.float32).module)
     calling = first_that_runs(module, _callings(call, module))
-    _try_another_row(calling, module, cls)
     return in_double(WholeModel(part, module, calling, "", [*facts, *calling.facts]))
-
-
-def _try_another_row(calling: Calling, module: nn.Module, cls: type[nn.Module]) -> None:
-    """Raises Unresolved where it does not run with one row more: what stands beside it, such as the edges of a graph,
-    belongs to so many rows."""
-    with quiet_evaluation(module):
-        try:
-            data = first_data(calling, calling.main.length or T)
-            calling(module, {name: torch.cat([x, x[:1]]) for name, x in data.items()})
-        except Exception as error:
-            raise Unresolved(f"{cls.__name__} takes as many rows as its model gives it: {error}") from error
 
 
 def _longest_call(whole: WholeModel, cls: type[nn.Module]) -> _Call:

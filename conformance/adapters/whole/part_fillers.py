@@ -31,10 +31,30 @@ def main_of(inputs: Mapping[str, Tensor]) -> Tensor:
 @dataclass(frozen=True)
 class Turning:
     """How the numbers that turn queries and keys are handed in. share: their width by that of the input, which is less
-    where heads are turned apart; pairs: unit numbers as (cosine, sine)."""
+    where heads are turned apart; pairs: unit numbers as (cosine, sine); rows: with an axis for the batch; width: of
+    cosines and sines where it is known."""
 
     share: float = 1.0
     pairs: bool = False
+    rows: bool = False
+    width: int = 0
+
+
+def pairs_in(forward: str) -> dict[str, tuple[str, str]]:
+    """The names that the code of forward unpacks into a cosine and a sine, such as `cos, sin = position_embeddings`."""
+    found = re.findall(r"^\s*\(?(\w+), *(\w+)\)? = (\w+)$", forward, re.MULTILINE)
+    return {name: (first, second) for first, second, name in found if _turns(first) and _turns(second)}
+
+
+def _turns(name: str) -> bool:
+    lower = name.lower().strip("_")
+    return bool(COS.fullmatch(lower) or SIN.fullmatch(lower))
+
+
+def pair_filler(pair: tuple[str, str], form: Turning) -> Maker:
+    """What a parameter gets that forward unpacks into these two names."""
+    makers = [filler_of(name, form) for name in pair]
+    return lambda inputs: tuple(make(inputs) for make in makers if make is not None)
 
 
 def filler_of(name: str, form: Turning) -> Maker | None:
@@ -47,9 +67,9 @@ def filler_of(name: str, form: Turning) -> Maker | None:
 
     def turned(part: Callable[[Tensor], Tensor], share: float) -> Maker:
         def make(inputs: Mapping[str, Tensor]) -> Tensor:
-            width = max(int(main_of(inputs).shape[-1] * share * form.share), 1)
+            width = form.width or max(int(main_of(inputs).shape[-1] * share * form.share), 1)
             angles = torch.arange(steps(inputs))[:, None] / 100.0 ** torch.linspace(0, 1, width)
-            return part(angles)
+            return part(angles[None] if form.rows else angles)
 
         return make
 
@@ -122,8 +142,14 @@ def widths_in(module: nn.Module) -> list[int]:
 
 def heads_in(module: nn.Module) -> int:
     """How many heads the module says that it has; 4 when it does not say."""
-    for part in module.modules():
-        for name, value in vars(part).items():
-            if type(value) is int and value > 0 and meaning(name) == "n_heads":
-                return value
-    return 4
+    return _said_by(module, "n_heads") or 4
+
+
+def head_width_in(module: nn.Module) -> int:
+    """How wide the module says that one of its heads is; 0 when it does not say."""
+    return _said_by(module, "d_k")
+
+
+def _said_by(module: nn.Module, what: str) -> int:
+    said = (pair for part in module.modules() for pair in vars(part).items())
+    return next((v for name, v in said if type(v) is int and v > 0 and meaning(name) == what), 0)

@@ -10,6 +10,8 @@ from test_parts import pointed  # noqa: E402
 from torch import Tensor, nn  # noqa: E402
 
 import conformance.checks  # noqa: E402, F401
+from conformance.adapters.inference.facts import Unresolved  # noqa: E402
+from conformance.adapters.whole.calling_parts import part_calling  # noqa: E402
 from conformance.check import CHECKS  # noqa: E402
 from conformance.runner import run_check  # noqa: E402
 from conformance.verdict import Verdict  # noqa: E402
@@ -141,3 +143,54 @@ def test_what_drops_when_its_caller_says_that_it_trains_is_called_and_not_blamed
     assert pointed(LabelEmbedder).untested == []
     assert verdict("model-evaluation-repeats-itself", LabelEmbedder) is Verdict.PASS
     assert verdict("model-dropout-is-what-its-option-says", LabelEmbedder) is Verdict.NOT_PROVIDED
+
+
+class TurnedAttention(nn.Module):
+    """Its caller computes the cosines and sines; their axis for heads is made here, or not."""
+
+    def __init__(self, dim: int = 12, n_heads: int = 3, axis: bool = False) -> None:
+        super().__init__()
+        self.n_heads, self.head_dim, self.axis = n_heads, dim // n_heads, axis
+        self.qkv, self.out = nn.Linear(dim, 3 * dim, bias=False), nn.Linear(dim, dim, bias=False)
+
+    def turned(self, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+        first, second = x.chunk(2, -1)
+        return x * cos + torch.cat([-second, first], -1) * sin
+
+    def forward(self, x: Tensor, position_embeddings: tuple[Tensor, Tensor]) -> Tensor:
+        cos, sin = position_embeddings
+        if self.axis:
+            cos, sin = cos.unsqueeze(1), sin.unsqueeze(1)
+        query, key, value = (y.unflatten(-1, (self.n_heads, -1)).transpose(1, 2) for y in self.qkv(x).chunk(3, -1))
+        query, key = self.turned(query, cos, sin), self.turned(key, cos, sin)
+        weights = (query @ key.mT / self.head_dim**0.5).softmax(-1)
+        return self.out((weights @ value).transpose(1, 2).flatten(2))
+
+
+class TurnedAttentionOfRows(TurnedAttention):
+    def __init__(self, dim: int = 12, n_heads: int = 3, axis: bool = True) -> None:
+        super().__init__(dim, n_heads, axis)
+
+
+@pytest.mark.parametrize("cls", [TurnedAttention, TurnedAttentionOfRows])
+def test_what_is_unpacked_into_cosines_and_sines_is_a_pair_of_tables(cls: type[nn.Module]) -> None:
+    calling = part_calling(cls())
+    cos, sin = calling.arguments({"x": torch.zeros(3, 5, 12)})["position_embeddings"]
+    assert cos.shape == sin.shape == ((1, 5, 4) if cls is TurnedAttentionOfRows else (5, 4))
+
+
+class UnpacksItsRows(nn.Module):
+    """Unpacks what it takes into two: a tensor of two rows runs, and one of three does not."""
+
+    def __init__(self, d_model: int = 8) -> None:
+        super().__init__()
+        self.proj = nn.Linear(d_model, d_model)
+
+    def forward(self, x: Tensor) -> Tensor:
+        first, second = x
+        return torch.stack([self.proj(first), self.proj(second)])
+
+
+def test_a_component_that_takes_two_rows_only_is_refused() -> None:
+    with pytest.raises(Unresolved, match="takes 2 rows only"):
+        part_calling(UnpacksItsRows())
