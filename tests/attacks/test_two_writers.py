@@ -174,6 +174,7 @@ def test_a_second_trainer_changes_nothing_of_the_first_ones_run(tmp_path):
     assert not (run / NAME).exists()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("module", "write", "call"),
     [

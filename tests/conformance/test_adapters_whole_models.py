@@ -142,6 +142,7 @@ def test_an_encoder_decoder_keeps_its_claims() -> None:
     assert {claim for claim, verdict in found.items() if verdict is not Verdict.PASS} == set()
 
 
+@pytest.mark.slow
 def test_an_overwritten_padding_row_is_seen() -> None:
     found = verdicts(models.OverwrittenPadding, "encoder_decoder")
     assert {claim for claim, verdict in found.items() if verdict is not Verdict.PASS} == {"pad-row-starts-at-zero"}
@@ -229,6 +230,7 @@ def test_a_component_that_raises_in_its_role_is_doubtful() -> None:
     assert "running ExchangedDecoderLayer as decoder_layer raised RuntimeError" in doubts[0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("function", [models.make_embedded, models.make_from_options])
 def test_a_function_that_makes_a_model_is_tested_like_a_class(function: Callable[..., nn.Module]) -> None:
     found = verdicts(function, "multi_head_attention", "sinusoidal_positions")

@@ -198,6 +198,7 @@ def test_momentum_and_coupled_decay_of_sgd():
     np.testing.assert_allclose(np.ravel(history), [0.88, 0.8024])
 
 
+@pytest.mark.slow
 def test_optimizers_agree_with_torch():
     torch = pytest.importorskip("torch")
     rng = np.random.default_rng(1)

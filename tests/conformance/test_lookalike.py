@@ -116,6 +116,7 @@ class AddedToTheGate(GatedOtherwise):
         return self.down(F.silu(self.gate(x)) + self.up(x))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("cls", "role", "verdict", "words"),
     [

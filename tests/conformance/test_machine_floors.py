@@ -89,6 +89,7 @@ def test_there_is_no_circle() -> None:
     assert not circles, f"these import each other: {', '.join(sorted(circles))}"
 
 
+@pytest.mark.slow
 def test_imports_inside_functions_have_a_reason() -> None:
     wrong = unexplained(PACKAGE, LATE)
     assert not wrong, "\n".join(wrong)

@@ -145,6 +145,7 @@ def test_a_note_that_is_listed_as_a_known_failure_is_stale(claims, change, pytes
     result.stdout.fnmatch_lines(["*and it is NOTE: remove the entry*"])
 
 
+@pytest.mark.slow
 def test_claims_newer_than_a_version_are_left_out(claims, change):
     change(SCALED, since="0.2.0")
     claims("Unscaled", "--claims", f"{SCALED},{BLOCKED}", "--claims-since", "0.1.0", "-v").assert_outcomes(failed=1)

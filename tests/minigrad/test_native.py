@@ -84,6 +84,7 @@ def test_a_call_waits_for_what_other_threads_write_before_it(count):
         np.testing.assert_array_equal(arrays[-1], np.full(6, len(calls)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("first", [1, serving.WHOLE // 7, serving.WHOLE // 2, serving.WHOLE - 1])
 def test_results_do_not_depend_on_the_shares_of_threads(count, first):
     calls, result = chain(1000, 30, native.TOGETHER)

@@ -83,6 +83,7 @@ def test_search_opens_what_hides_the_hit(page):
     assert count(page, ".chosen") == 0
 
 
+@pytest.mark.slow
 def test_stepping_to_the_end_shows_autograds_gradients(page, traced):
     model, x, graph = traced
     training(model)(x)

@@ -6,7 +6,6 @@ import sys
 from pathlib import Path
 
 import pytest
-from slow import slow_but
 
 torch = pytest.importorskip("torch")
 
@@ -40,7 +39,8 @@ def test_what_a_model_is_asked_depends_on_its_kind_only():
     assert "attention-scale-is-one-over-sqrt-d-head" in claims_of("encoder_model")
 
 
-@pytest.mark.parametrize("name", [*slow_but(IN_CI, IN_CI[0].__eq__), *OTHERS])
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [*IN_CI, *OTHERS])
 def test_our_model_keeps_every_claim_that_can_be_asked(name):
     found = results(ours(NAMES[name]))
     verdicts = {slug: result.verdict for slug, result in found.items()}

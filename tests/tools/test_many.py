@@ -21,6 +21,7 @@ def test_fewer_subjects_are_the_first_of_more_and_no_two_are_the_same_file():
         assert f"class {one.name}(" in one.source
 
 
+@pytest.mark.slow
 def test_half_are_mutants_that_come_once():
     texts = [one.source.partition("\n")[2] for one in subjects.made(400)]
     mutants = texts[1::2]
@@ -28,6 +29,7 @@ def test_half_are_mutants_that_come_once():
     assert set(texts[::2]) & {text for text in texts if texts.count(text) > 1}
 
 
+@pytest.mark.slow
 def test_a_list_is_written_once(tmp_path):
     path = subjects.write(tmp_path / "new", 12)
     rows = list(csv.DictReader(path.open(newline="")))

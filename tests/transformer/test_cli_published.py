@@ -105,6 +105,7 @@ TEMPLATE = """{%- set found = namespace(text="") %}
 {% if add_generation_prompt %}ASSISTANT:{% endif %}"""
 
 
+@pytest.mark.slow
 def test_a_template_gives_what_the_other_library_makes_of_it(spoiled):
     transformers = pytest.importorskip("transformers")
     folder = spoiled / "llama"

@@ -106,6 +106,7 @@ def assert_tidy(text):
 # --- how much is shown
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "most"), [("llama", 15), ("gpt", 15), ("encoder-decoder", 25), ("gpt-train-step", 25), ("mlp", 15)]
 )
@@ -199,6 +200,7 @@ def test_a_module_called_twice_is_two_boxes_over_one_parameter():
     assert sum(box.kind == "parameter" for box in shown.boxes.values()) == 2  # weight and bias, outside of both
 
 
+@pytest.mark.slow
 def test_calls_of_one_module_are_numbered(graphs):
     class Twice(nn.Module):
         def __init__(self):

@@ -214,6 +214,7 @@ def watch(tmp_path, capfd):
     return run
 
 
+@pytest.mark.slow
 def test_a_mistake_is_told_with_its_line_and_mend(watch, tmp_path):
     written = tmp_path / "run.json"
     code, out, _ = watch(loop().replace("    optimizer.zero_grad()\n", ""), "--claims-report", str(written))

@@ -115,6 +115,7 @@ CTC, HISTORY = "paths-of-ctc-merge-repeats-and-drop-blanks", "histories-keep-the
 ACCURACY = "accuracy-is-the-share-of-right-answers"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("text", "right", "wrong", "claim"),
     [
