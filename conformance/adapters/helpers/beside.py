@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from conformance.adapters.functions.subjects import source_of
 from conformance.adapters.helpers.configured import configured
 from conformance.adapters.helpers.criteria import CRITERION
+from conformance.adapters.helpers.handed import names_of
 from conformance.adapters.helpers.training import is_trainer
 from conformance.adapters.helpers.trial import HELPERS
 from conformance.adapters.inference.construct import CONFIGS
@@ -105,7 +106,10 @@ def objects_beside(found: Any, model: nn.Module, options: Mapping[str, Any]) -> 
     for cls in classes_beside(found):
         methods = {name: one for name, one in vars(cls).items() if isinstance(one, FunctionType)}
         named = {_words(cls.__name__) if name == "__call__" else name: one for name, one in methods.items()}
-        helping = {name: one for name, one in named.items() if any(kind.fits(name) for kind in HELPERS)}
+        names = {_words(cls.__name__): names_of(cls)}
+        helping = {
+            name: one for name, one in named.items() if any(kind.fits(name, *names.get(name, ())) for kind in HELPERS)
+        }
         if cls.__bases__ != (object,) or not helping or acts(cls):
             continue
         with suppress(Exception):  # it wants what nothing here shows

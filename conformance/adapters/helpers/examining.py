@@ -36,6 +36,7 @@ from conformance.adapters.helpers import (  # noqa: F401  (they register their k
     windows,
 )
 from conformance.adapters.helpers.beside import acts
+from conformance.adapters.helpers.handed import names_of
 from conformance.adapters.helpers.mending import Edit, mended
 from conformance.adapters.helpers.training import Found
 from conformance.adapters.helpers.trial import HELPERS, Helper, Trouble
@@ -75,8 +76,9 @@ def examine(functions: list[Callable[..., Any]]) -> Examined:
     """Hold each function to the kinds of helpers that its name and parameters fit."""
     found = Examined()
     for function in functions:
+        names = names_of(function)
         for kind in HELPERS:
-            if not kind.fits(function.__name__) or acts(function):
+            if not kind.fits(*names) or acts(function):
                 continue
             try:
                 troubles = _troubles(kind, function)

@@ -11,6 +11,7 @@ from conformance.adapters.functions.implementation import FunctionImplementation
 from conformance.adapters.helpers.beside import acts
 from conformance.adapters.helpers.evaluating import evaluated, is_evaluator
 from conformance.adapters.helpers.examining import Examined, examine
+from conformance.adapters.helpers.handed import names_of
 from conformance.adapters.helpers.neighbours import compared, takes_texts
 from conformance.adapters.helpers.stopping import is_stopper, stopped
 from conformance.adapters.helpers.tokenizing import ended, is_tokenizer
@@ -26,8 +27,9 @@ not among them: what they do shows in the model that takes them."""
 
 
 def is_helper(function: Any) -> bool:
-    """Whether the name of a function is that of a kind of helper."""
-    return any(kind.fits(getattr(function, "__name__", "")) for kind in HELPERS)
+    """Whether the name of a function, or what it is handed to, is that of a kind of helper."""
+    names = names_of(function)
+    return any(kind.fits(*names) for kind in HELPERS)
 
 
 class HelpersImplementation:

@@ -48,8 +48,8 @@ class Helper:
     needs: tuple[str, ...]
     trial: Trial
 
-    def fits(self, name: str) -> bool:
-        return bool(re.search(self.named, name.lower()))
+    def fits(self, *names: str) -> bool:
+        return any(re.search(self.named, name.lower()) for name in names)
 
     def subject(self, function: Callable[..., Any]) -> Called:
         """Raises Unresolved when its parameters are not those of this kind."""
