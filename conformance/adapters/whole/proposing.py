@@ -146,6 +146,13 @@ class Proposals:
         for one in dict.fromkeys(p.name for p in candidates[:3]):
             yield (next(p for p in self.parameters if p.name == one),)
 
+    def told_no_words(self) -> bool:
+        """Whether the code says of what must be the words of a target that they are none. What it says may be wrong."""
+        two_sided = self.of("source", True) and self.of("target", True)
+        return bool(two_sided) and any(
+            not _may_be_words(self.told.get(p.name, Told())) for p in (*self.of("source"), *self.of("target"))
+        )
+
     def callings(self, sides: tuple[Parameter, ...], all_masks: bool = False) -> Iterator[Calling]:
         """Ways to call with these data: token ids first, numbers where the model reads no table."""
         names_ = [p.name for p in sides]
@@ -191,7 +198,7 @@ class Proposals:
         }
         tokens = tuple(Input(m, p) for m, p in zip(meanings, names_, strict=True))
         told = self.told.get(names_[-1], Told())
-        are_words = main.dtype == "int" if main is not None else told.dtype in ("", "int") and len(told.axes) < 3
+        are_words = main.dtype == "int" if main is not None else _may_be_words(told)
         if len(sides) == 1 and main is None and self.may_hold_lists(names_[0], told):
             for masks in choices(self.module, required_masks, meanings):
                 yield Calling(tokens, masks=masks, in_lists=True, **common)
@@ -251,6 +258,10 @@ def _meaning(parameter: inspect.Parameter) -> str:
     """What its name proposes: no switch, where its annotation says that it is a tensor."""
     meaning = names.meaning_of(parameter.name)
     return "" if meaning == "flag" and "Tensor" in str(parameter.annotation) else meaning
+
+
+def _may_be_words(told: Told) -> bool:
+    return told.dtype in ("", "int") and len(told.axes) < 3
 
 
 def _of_numbers(name: str, shape: tuple[int | None, ...]) -> Input:

@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from itertools import product
 from typing import Any
 
 import torch
@@ -89,8 +90,11 @@ class _Finder:
     def find(self) -> Calling:
         optional = any(p.meaning == "mask" and not p.required for p in self.proposals.parameters)
         unread: Calling | None = None
-        for all_masks in (False, True) if optional else (False,):  # None, the default, is not always taken
+        ways = (False, True) if optional else (False,)  # None, the default, is not always taken
+        for all_masks, as_told in product(ways, (True, False) if self.proposals.told_no_words() else (True,)):
+            told, self.proposals.told = self.proposals.told, self.proposals.told if as_told else {}
             found = self.first_that_runs(all_masks)
+            self.proposals.told = told
             if found is not None and found.reads_its_data:
                 return self.with_times(_without_none(found))
             unread = unread or found

@@ -71,7 +71,8 @@ def _told_by(module: nn.Module, method: Any, parameters: Sequence[str], depth: i
         return {}
     code = _Code(module, parameters)
     code.read(tree)
-    written = _documented(_prose(text, tree), inspect.getdoc(type(module)) or "", parameters)
+    is_forward = depth == _DEPTH
+    written = _documented(_prose(text, tree), inspect.getdoc(type(module)) or "", parameters, is_forward)
     handed = dict[str, Told]()
     for name, inner, theirs in code.handed_on(tree) if depth else ():
         told = _told_by(module, inner, [theirs], depth - 1).get(theirs, Told())
@@ -179,8 +180,10 @@ def _prose(text: str, tree: ast.Module) -> str:
     return "\n".join(parts)
 
 
-def _documented(prose: str, of_class: str, parameters: Sequence[str]) -> dict[str, Told]:
-    """What documentation says of each parameter: the shape behind its name; of one alone, the first shape."""
+def _documented(prose: str, of_class: str, parameters: Sequence[str], is_forward: bool) -> dict[str, Told]:
+    """What documentation says of each parameter: the shape behind its name; of one alone, the first shape. That of
+    another method than forward must have an arrow behind it: "(B, 1, T, T): hide the future" is what it gives.
+    """
     found: dict[str, Told] = {}
     others = "|".join(map(re.escape, parameters))
     for text in (prose, of_class):
@@ -190,7 +193,8 @@ def _documented(prose: str, of_class: str, parameters: Sequence[str]) -> dict[st
             match = re.search(rf"(?<![\w.]){re.escape(name)}\b{between}{_DIMS}", text, flags)
             if match is not None and name not in found:
                 found[name] = _shape(match, text)
-        if not found and len(parameters) == 1 and (match := re.search(_DIMS, text)):
+        alone = _DIMS if is_forward else _DIMS + r"\s*(->|→|=>)"
+        if not found and len(parameters) == 1 and (match := re.search(alone, text)):
             told = _shape(match, text)
             if told.axes and _BATCH.fullmatch(str(told.axes[0]).lower()):
                 found[parameters[0]] = told

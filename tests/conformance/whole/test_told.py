@@ -350,3 +350,43 @@ class FiveWords(nn.Module):
 def test_a_length_that_an_error_speaks_of_is_tried():
     calling = calling_of(FiveWords())
     assert (calling.main.length, calling.main.vocab) == (5, 30)
+
+
+class Masks(nn.Module):
+    """Its methods say the shapes of the masks that they give, not of the words that they take."""
+
+    def __init__(self):
+        super().__init__()
+        self.words, self.written = nn.Embedding(19, 8), nn.Embedding(17, 8)
+        self.model = nn.Transformer(8, 2, 1, 1, 16, batch_first=True)
+        self.head = nn.Linear(8, 17)
+
+    def mask_of_source(self, src):
+        """(B, 1, 1, S): hide padding in the source."""
+        return src == 0
+
+    def mask_of_target(self, tgt):
+        """(B, 1, T, T): hide padding and the future."""
+        return torch.ones(tgt.shape[1], tgt.shape[1], dtype=torch.bool).triu(1)
+
+    def forward(self, src, tgt):
+        hidden = self.mask_of_source(src)
+        given = {"src_key_padding_mask": hidden, "memory_key_padding_mask": hidden}
+        out = self.model(self.words(src), self.written(tgt), tgt_mask=self.mask_of_target(tgt), **given)
+        return self.head(out)
+
+
+class Misled(Masks):
+    def forward(self, src, tgt):
+        """src: (B, S, d_model), tgt: (B, T, d_model)"""
+        return super().forward(src, tgt)
+
+
+def test_what_a_method_gives_is_no_shape_of_its_input():
+    assert told_by_forward(Masks(), ["src", "tgt"]) == {}
+
+
+@pytest.mark.parametrize("cls", [Masks, Misled])
+def test_words_of_two_sides_are_tried_whatever_is_said_of_their_shapes(cls):
+    calling = calling_of(cls().eval())
+    assert [(one.meaning, one.vocab) for one in calling.inputs] == [("src", 19), ("tgt", 17)]
