@@ -425,14 +425,13 @@ def loss_ignores(impl: Any, draw: Draw) -> Evidence:
     evidence = close(
         "the loss with ignored labels", np.array(loss), np.array(right), 1e-5 * max(1.0, abs(right)) + subject.noise
     )
-    words = (
-        "they are left out of the sum, and counted in the mean"
-        if abs(loss - over_all) < 1e-5 * abs(loss)
-        else "they are taught"
-    )
+    counted = abs(loss - over_all) < 1e-5 * abs(loss)
+    words = "they are left out of the sum, and counted in the mean" if counted else "they are taught"
     return evidence.saying(
         diagnosis=f"Ignored labels ({index}) change the loss: {words}.",
-        place=subject.line_of("cross_entropy") or subject.place(),
+        place=(counted and subject.line_of(r"loss\s*=.*\.mean\(\)"))
+        or subject.line_of("cross_entropy")
+        or subject.place(),
         mend=f"F.cross_entropy(..., ignore_index={index})",
     )
 

@@ -49,10 +49,18 @@ class LabelProbes(LossProbes):
                 return int(found.group(1))
             if re.search(r"ignore_index\s*=\s*[\w.]*pad", source) and self.pad_id is not None:
                 return self.pad_id
+            if re.search(r"ignore_index\s*=\s*[\w.]+\s*[,)]", source) and (told := self._told_to_ignore()) is not None:
+                return told
         if self.line_of(r"cross_entropy|CrossEntropyLoss|nll_loss|NLLLoss"):
             return -100
         with suppress(NotProvided):  # its loss may stand in another file
             return -100 if any(c.of_classes for run in self.loss_runs() if run.own for c in run.criteria) else None
+        return None
+
+    def _told_to_ignore(self) -> int | None:
+        """The label that the loss of its forward is told to ignore when it runs."""
+        with suppress(NotProvided):
+            return next((c.ignored for run in self.loss_runs() if run.own for c in run.criteria if c.of_classes), None)
         return None
 
     def says_shift(self) -> int | None:

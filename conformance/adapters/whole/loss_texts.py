@@ -29,9 +29,9 @@ _BATCH = re.compile(r"batch|data|inputs?|examples?|samples?", re.I)
 _SOURCE = re.compile(r"src|source|enc|^x$|input|question|article")
 _ASKS = re.compile(r"(return|with|compute|get|calc|calculate|output)_?loss(es)?")
 _NUMBER = re.compile(r"\w+_(idx|index|nb)|epoch|step|i")
-ROWS, SOURCE, TEXT, GIVEN, HIDDEN = 2, 4, 5, 2, 2
-"""How many sentences there are, how long sources and other texts are, how many words of a text are a prefix, and how
-many at the end of the first text are hidden."""
+ROWS, SOURCE, SHORTEST, TEXT, GIVEN, HIDDEN = 2, 4, 3, 5, 2, 2
+"""How many sentences there are, how long sources are, how long at least where there are few words, how long other texts
+are, how many words of a text are a prefix, and how many at the end of the first text are hidden."""
 
 
 class Texts:
@@ -60,6 +60,8 @@ class Texts:
         words = [np.unique(subject.tokens(rng, meaning, (2000,))) for meaning in read] or [np.zeros(0, np.int64)]
         common = words[0][np.isin(words[0], words[-1])]
         self.words: list[int] = rng.permutation(common).tolist()
+        spare = len(self.words) // ROWS - TEXT
+        self.source = min(SOURCE, spare) if spare >= SHORTEST else SOURCE
 
     def knows(self, ids: Tensor) -> bool:
         """Are these words of the texts, but for a few, such as the one that a text starts with? Each stands there once:
@@ -143,7 +145,7 @@ class Texts:
             packed = calling.arguments(subject.tensors({calling.main.meaning: text.numpy()}))
             return dict(packed[calling.packed])
         source = own == "src" or (calling.two_sided and _SOURCE.search(lower) and own != "tgt")
-        return self._text(name, SOURCE if source else TEXT)
+        return self._text(name, self.source if source else TEXT)
 
     def _numbers(self) -> Tensor:
         """Numbers in the shape of what the model answers, a row for each text."""

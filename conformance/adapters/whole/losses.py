@@ -56,8 +56,8 @@ class Criterion:
     """One call of a loss of torch's, or one that is written out ("written"). name: of the function. given, target: as
     handed in. reaches: the gradient of the result by `given`; None where the result does not depend on it. trains:
     `given` has a gradient at all. memory: what it was given, tensors by the address and order of their numbers.
-    squashed: whether what it was given comes from a sigmoid or softmax, rearranged at most. log_target: as kl_div takes
-    it."""
+    squashed: whether what it was given comes from a sigmoid or softmax, rearranged at most. log_target, ignored: as
+    kl_div and cross_entropy take them."""
 
     name: str
     given: Tensor
@@ -68,6 +68,7 @@ class Criterion:
     memory: tuple[Any, ...] = ()
     squashed: bool = False
     log_target: bool = False
+    ignored: int = -100
 
     @property
     def of_classes(self) -> bool:
@@ -177,9 +178,15 @@ class _Criteria(TorchFunctionMode):
             if isinstance(given, Tensor) and isinstance(target, Tensor):
                 memory = _memory((given, target, args[2:], sorted((n, v) for n, v in kwargs.items() if v is not given)))
                 criterion = Criterion(name, given, target, user_line(), given.requires_grad, memory=memory)
-                is_log = bool(kwargs.get("log_target", False))
-                self.seen.append(replace(criterion, squashed=is_squashed(given), log_target=is_log))
+                is_log, ignored = bool(kwargs.get("log_target", False)), _ignored(args, kwargs)
+                self.seen.append(replace(criterion, squashed=is_squashed(given), log_target=is_log, ignored=ignored))
         return func(*args, **kwargs)
+
+
+def _ignored(args: Any, kwargs: Mapping[str, Any]) -> int:
+    """The label that a call of a loss of classes ignores."""
+    said = kwargs.get("ignore_index", args[4] if len(args) > 4 else None)
+    return said if type(said) is int else -100
 
 
 def is_squashed(given: Tensor) -> bool:

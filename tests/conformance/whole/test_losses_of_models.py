@@ -179,3 +179,32 @@ def test_losses_of_tags_and_of_whole_sentences_are_run(right, wrong, verdict, ma
     model = whole_model(made("Tagger", TAGS.replace(right, wrong)))
     assert [run.name for run in model.loss_runs()] == ["forward", "joint_loss"]
     assert run_check(CHECKS[FITS], Whole(model), "quick").verdict.name == verdict
+
+
+TRANSLATOR = """
+import torch.nn.functional as F
+class Translator(nn.Module):
+    def __init__(self, n_source={vocab}, n_target={vocab}, pad_id=0):
+        super().__init__()
+        self.pad_id = pad_id
+        self.source, self.target = nn.Embedding(n_source, 8), nn.Embedding(n_target, 8)
+        self.model = nn.Transformer(8, 2, 1, 1, 16, 0.0, batch_first=True)
+        self.head = nn.Linear(8, n_target)
+
+    def forward(self, src, tgt):
+        future, hidden = torch.ones(tgt.shape[1], tgt.shape[1]).triu(1).bool(), src == self.pad_id
+        keys = dict(src_key_padding_mask=hidden, memory_key_padding_mask=hidden)
+        return self.head(self.model(self.source(src), self.target(tgt), tgt_mask=future, **keys))
+
+
+def translation_loss(model, src, tgt):
+    logits = model(src, tgt[:, :-1])
+    return F.cross_entropy(logits.transpose(1, 2), tgt[:, 1:]{ignored})
+"""
+
+
+@pytest.mark.parametrize(("ignored", "says"), [(", ignore_index=0", "PASS"), ("", "FAIL")])
+def test_sources_are_shorter_where_there_are_few_words(ignored, says, made):
+    text = TRANSLATOR.format(vocab=21, ignored=ignored)
+    implementation = Whole(whole_model(made("Translator", text)))
+    assert run_check(CHECKS[PADDING], implementation, "quick").verdict.name == says

@@ -102,3 +102,32 @@ class WrittenOut(nn.Module):
 def test_a_loss_with_no_place_for_ignored_labels_is_not_blamed():
     found = verdict(WrittenOut, "language-model-loss-leaves-ignored-labels-out")
     assert found.verdict.name == "NOT_PROVIDED"
+
+
+class OwnIgnored(WrittenOut):
+    """The label that its loss ignores is a setting: the text of the code does not show which it is."""
+
+    mean = staticmethod(lambda each, real: each.sum() / real.sum())
+
+    def __init__(self, n_words=VOCAB, ignore_index=-1):
+        super().__init__(n_words, None)
+        self.ignore_index = ignore_index
+
+    def forward(self, ids, targets=None):
+        """A causal language model. targets: (B, T), shifted by the caller."""
+        logits, _ = super().forward(ids)
+        if targets is None:
+            return logits, None
+        each = F.cross_entropy(logits.transpose(1, 2), targets, ignore_index=self.ignore_index, reduction="none")
+        return logits, self.mean(each, targets != self.ignore_index)
+
+
+class CountsIgnored(OwnIgnored):
+    mean = staticmethod(lambda each, real: each.mean())
+
+
+@pytest.mark.parametrize(("cls", "says"), [(OwnIgnored, "PASS"), (CountsIgnored, "FAIL")])
+def test_the_label_that_a_loss_ignores_is_the_one_that_it_is_told_when_it_runs(cls, says):
+    found = verdict(cls, "language-model-loss-leaves-ignored-labels-out")
+    assert found.verdict.name == says
+    assert says == "PASS" or "Ignored labels (-1) change the loss" in str(found)
