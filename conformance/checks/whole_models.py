@@ -266,6 +266,14 @@ def every_parameter_gets_a_gradient(impl: Any, draw: Draw) -> Evidence:
     bad = [name for name in missing + zero if name not in excused]
     drawn = subject.reached_as_drawn(bad, inputs) | subject.reached_by_gaps(bad, inputs) if bad else set()
     bad = [name for name in bad if name not in drawn]
+    if not bad and (cut := subject.columns_of_tables_read(gradients)):
+        name, (read, width) = next(iter(cut.items()))
+        shown = f"{read} of {width} numbers of a row"
+        return true("each number of a table's rows gets a gradient", False, got=f"{name}: {shown}").saying(
+            diagnosis=f"Of {name} only {shown} are read: the others are never learnt.",
+            place=subject.made_at(name),
+            mend="a table of biases has a column for each head: let each head read its own",
+        )
     if not bad:
         return true("every trainable parameter gets a gradient", True, got=f"{len(gradients)} parameters")
     shown = ", ".join(bad[:4]) + (f" and {len(bad) - 4} more" if len(bad) > 4 else "")

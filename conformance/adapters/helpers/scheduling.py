@@ -7,8 +7,10 @@ import math
 import re
 import warnings
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import wraps
 from itertools import pairwise
+from types import FunctionType
 from typing import Any
 
 import torch
@@ -27,21 +29,23 @@ OTHER_SHAPES = re.compile(
 
 _FLOORS = r"(min(im(um|al))?|final|end|floor)_?(lr|learning_rate|rate|ratio|factor|fraction)?|eta_min|floor"
 """Names of the rate at the end, or of its share of the peak."""
+_STEP = r"step|it(er(ation)?)?|t|epoch|s|i|step_num|current_step|global_step|n"
+_SETTINGS = {
+    "warmup": r"(n_|num_)?warm_?up(_?(steps?|iters?|iterations|n|epochs))?",
+    "total": (
+        r"(n_|num_|max_|total_|decay_|training_|lr_decay_)*(steps?|iters?|iterations|epochs|training_steps)|"
+        r"total|t_max|max_?(it|step|t)"
+    ),
+    "peak": r"(base|max|peak|init(ial)?)?_?(lr|learning_rate|rate)|base|peak|max|eta_max",
+    "floor": _FLOORS,
+}
+_VALUES = {"warmup": _WARM, "total": _TOTAL, "peak": _PEAK, "floor": _FLOOR}
 
 
 @helper(
     "schedules-rise-in-warm-up-and-then-fall",
     r"lr|learning_rate|schedule|warm_?up|cosine|anneal|(^|_)rate$|decay",
-    {
-        "step": r"step|it(er(ation)?)?|t|epoch|s|i|step_num|current_step|global_step|n",
-        "warmup": r"(n_|num_)?warm_?up(_?(steps?|iters?|iterations|n|epochs))?",
-        "total": (
-            r"(n_|num_|max_|total_|decay_|training_|lr_decay_)*(steps?|iters?|iterations|epochs|training_steps)|"
-            r"total|t_max|max_?(it|step|t)"
-        ),
-        "peak": r"(base|max|peak|init(ial)?)?_?(lr|learning_rate|rate)|base|peak|max|eta_max",
-        "floor": _FLOORS,
-    },
+    {"step": _STEP, **_SETTINGS},
     ("step",),
 )
 def risen_and_fallen(schedule: Called) -> Iterator[Trouble]:
@@ -50,8 +54,8 @@ def risen_and_fallen(schedule: Called) -> Iterator[Trouble]:
     if OTHER_SHAPES.search(schedule.source):
         raise OtherKind("it has another shape")
     if not (schedule.has("warmup") or schedule.has("total")):
-        raise OtherKind("it takes no number of steps")
-    given: dict[str, Any] = {"warmup": _WARM, "total": _TOTAL, "peak": _PEAK, "floor": _FLOOR}
+        schedule = _told_its_constants(schedule)
+    given: dict[str, Any] = {**_VALUES}
     steps = range(0, 2 * _TOTAL)
     try:
         first = schedule(step=1, **given)
@@ -74,6 +78,28 @@ def risen_and_fallen(schedule: Called) -> Iterator[Trouble]:
             _FLOOR if floors else None,
         )
     )
+
+
+def _told_its_constants(schedule: Called) -> Called:
+    """The schedule of a script whose settings are constants of its file, as a function that takes them. Raises
+    OtherKind where they are not there."""
+    function = schedule.function
+    if not isinstance(function, FunctionType) or function.__closure__:
+        raise OtherKind("it takes no number of steps")
+    numbers = [name for name in function.__code__.co_names if type(function.__globals__.get(name)) in (int, float)]
+    meant = {name: what for name in numbers for what, named in _SETTINGS.items() if re.fullmatch(named, name.lower())}
+    if not {"warmup", "total"} <= set(meant.values()):
+        raise OtherKind("it takes no number of steps")
+
+    @wraps(function)
+    def call(*first: Any, **given: Any) -> Any:
+        constants = {name: given[what] for name, what in meant.items()}
+        told = FunctionType(function.__code__, {**function.__globals__, **constants}, None, function.__defaults__)
+        told.__kwdefaults__ = function.__kwdefaults__
+        return told(*first, **{name: value for name, value in given.items() if name not in _SETTINGS})
+
+    takes = {**schedule.arguments.parameter_of, **{what: what for what in meant.values()}}
+    return replace(schedule, function=call, arguments=replace(schedule.arguments, parameter_of=takes))
 
 
 @helper(
@@ -193,6 +219,9 @@ def _of_the_rise(schedule: Rates, warm: int, asked: float) -> Trouble | None:
     if max(steps) - min(steps) < 1e-9 * asked and rise[-1] < 0.95 * top:
         said = f"{name} goes up to {top:.4g} in its warm-up, and begins its fall at {rise[-1]:.4g}: it jumps."
         return Trouble(said, f"{top:.4g}", f"{rise[-1]:.4g}")
+    if rise[-1] - rise[-2] > max(3 * max(steps), asked / 3):
+        said = f"{name} goes up to {rise[-2]:.4g} in its warm-up, and then jumps to {rise[-1]:.4g}."
+        return Trouble(said, f"about {asked * (warm - 1) / warm:.4g}", f"{rise[-2]:.4g}")
     return None
 
 
@@ -201,14 +230,11 @@ def _end(schedule: Rates, warm: int, total: int, asked: float) -> Iterator[Troub
     cosine = re.search(r"\bcos\(|\.cos\(", schedule.source)
     rates, name = schedule.rates, schedule.name
     floor = min(rates[warm:]) if schedule.floor is None else schedule.floor
+    middle, half = rates[(warm + total) // 2], (asked + floor) / 2
     if cosine and abs(rates[total] - floor) > 0.02 * asked:
         yield Trouble(f"{name} is {rates[total]:.4g} at its last step.", f"{floor:.4g}", f"{rates[total]:.4g}")
+    elif cosine and abs(middle - half) > 0.02 * asked:
+        yield Trouble(f"{name} is {middle:.4g} half-way down a cosine.", f"{half:.4g}", f"{middle:.4g}")
     elif any(b > a + 1e-9 for a, b in pairwise(rates[total:])):
         said = f"{name} rises again after its last step."  # where none comes, nothing is wrong
         yield Trouble(said, f"{rates[total]:.4g}", f"{max(rates[total:]):.4g}", certain=False)
-    elif cosine:
-        middle = rates[(warm + total) // 2]
-        if abs(middle - (asked + floor) / 2) > 0.02 * asked:
-            yield Trouble(
-                f"{name} is {middle:.4g} half-way down a cosine.", f"{(asked + floor) / 2:.4g}", f"{middle:.4g}"
-            )

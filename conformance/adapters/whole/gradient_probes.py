@@ -112,6 +112,21 @@ class GradientProbes(RunningModel):
         largest = max(sizes.values(), default=0.0)
         return {name for name in names if sizes.get(name, 0.0) > 1e-13 * largest}
 
+    def columns_of_tables_read(self, gradients: Mapping[str, Array | None]) -> dict[str, tuple[int, int]]:
+        """Tables of which only the first or the last half of the numbers of each row, or less, gets a gradient: how
+        many, and of how many. Numbers in between may get none by themselves: what comes behind may clip them."""
+        tables = {f"{path}.weight" for path, part in self.module.named_modules() if isinstance(part, nn.Embedding)}
+        found: dict[str, tuple[int, int]] = {}
+        for name, gradient in gradients.items():
+            if name not in tables or gradient is None:
+                continue
+            width, read = gradient.shape[1], np.flatnonzero(np.abs(gradient).max(0, initial=0.0))
+            if not len(read) or 2 * len(read) > width:
+                continue
+            if read[-1] - read[0] + 1 == len(read) and (read[0] == 0 or read[-1] == width - 1):
+                found[name] = (len(read), width)
+        return found
+
     def worst_gradient(self, inputs: Arrays) -> tuple[str, float, float, float]:
         """Of all parameters the one whose slope along a random direction differs most from its gradient: its name, the
         error that differences allow, the slope, and the gradient's."""

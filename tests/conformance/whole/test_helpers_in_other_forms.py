@@ -231,6 +231,36 @@ def test_a_cosine_that_goes_on_after_its_last_step_is_a_note(functions):
     assert "at its last step" in short.trouble.sentence
 
 
+CONSTANTS = """
+        warmup_iters, max_iters, lr_decay_iters = 200, 5000, 5000
+        learning_rate, min_lr = 6e-4, 6e-5
+
+        def get_lr(it):
+            if it < warmup_iters:
+                return learning_rate * (it + 1) / (warmup_iters + 1)
+            if it > lr_decay_iters:
+                return min_lr
+            ratio = (it - warmup_iters) / (lr_decay_iters - warmup_iters)
+            return min_lr + 0.5 * (1.0 + math.cos(math.pi * ratio)) * (learning_rate - min_lr)
+    """
+
+
+@pytest.mark.parametrize(
+    ("mistake", "says"),
+    [
+        (("", ""), ""),
+        (("(it - warmup_iters) / (lr_decay_iters - warmup_iters)", "it / lr_decay_iters"), "does not rise to 1"),
+        (("(it + 1) / (warmup_iters + 1)", "it / max_iters"), "and then jumps to 1"),
+        (("return min_lr + 0.5 *", "return 0.5 *"), "does not rise to 1"),
+        (("math.pi * ratio", "math.pi * ratio**2"), "half-way down a cosine"),
+    ],
+)
+def test_settings_of_a_schedule_may_be_constants_of_its_file(functions, mistake, says):
+    found = examine(functions(CONSTANTS.replace(*mistake)))
+    assert list(found.tested) == ["schedules-rise-in-warm-up-and-then-fall"]
+    assert [says in one.trouble.sentence for one in found.wrong] == [True] * bool(says)
+
+
 def test_a_schedule_for_an_optimizer_is_told_where_it_ends(functions):
     text = """
         def build_scheduler(optimizer, *, warmup_steps, total_steps, minimum_ratio):
