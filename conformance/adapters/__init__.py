@@ -90,7 +90,8 @@ def resolve(text: str, folders: Sequence[str] = (), stated: Stated | None = None
         helpers = _adapter(spec, "conformance.adapters.helpers.implementation")
         making = _adapter(spec, "conformance.adapters.whole.making")
         if is_function and not spec.role and helpers.is_helper(found) and not making.makes_module(found):
-            return _made(spec, partial(helpers.HelpersImplementation, [found], spec.name), "")
+            impl = _made(spec, partial(helpers.HelpersImplementation, [found], spec.name), "")
+            return impl if impl.says_something else _alone(found, spec, stated) or impl
         is_module = not is_function and _is_torch_module(found)
         is_maker = is_function and making.makes_module(found)
         if not spec.role and not is_module and not is_maker and (impl := _alone(found, spec, stated)) is not None:

@@ -72,6 +72,11 @@ class HelpersImplementation:
         return (*((ROLE,) if self.functions or self.stoppers or self.tokenizers else ()), *self.served)
 
     @property
+    def says_something(self) -> bool:
+        """Whether one of them plays a role, or was held to a claim: a name alone makes no helper."""
+        return bool(self.served or self.examined.tested)
+
+    @property
     def examined(self) -> Examined:
         """What the claims about helpers found; each function is called once only."""
         if self._examined is None:

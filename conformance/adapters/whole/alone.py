@@ -29,7 +29,7 @@ def alone(guest: Guest, spec: Specification, stated: Stated | None) -> Alone | N
     """The guest as something that can be tested; None where nothing of it can."""
     functions = guest.functions or [guest.found]
     by_itself = HelpersImplementation(functions, spec.name)
-    if by_itself.roles and not guest.all_of_it:
+    if not guest.all_of_it and by_itself.says_something:
         return by_itself
     return next(_with_models(guest, spec, stated), None) or (by_itself if by_itself.roles else None)
 

@@ -129,6 +129,9 @@ class Proposals:
             return
         source, target = self.of("source"), self.of("target")
         plain = [p for p in self.parameters if p.meaning == "" and p.required]
+        all_open = not any(p.required for p in self.parameters)
+        if all_open:  # forward(input_ids=None, ..., decoder_input_ids=None)
+            plain = [p for p in self.parameters if p.meaning == "" and p.default is None][:1]
         first = source[:1] or plain[:1]
         if first and not target and len(plain) < 2 and (labels := self.of("labels")) and has_two_stacks(self.module):
             yield first[0], labels[0]  # the decoder reads its labels, behind a sign of the start
@@ -137,7 +140,7 @@ class Proposals:
         if (
             len(both) == 2
             and both[0] is not both[1]
-            and all(p.required or p.meaning in ("source", "target") for p in both)
+            and all(p.required or all_open or p.meaning in ("source", "target") for p in both)
         ):
             yield tuple(both)
         if len(required) >= 2:
@@ -176,7 +179,7 @@ class Proposals:
             others = [
                 p for p in rest if p.name in self.given and p.name not in known and p.meaning not in ("mask", "lengths")
             ]
-            fixed |= {p.name: of_shape(self.given[p.name], main) for p in others}
+            fixed |= {p.name: of_shape(self.given[p.name], main, self.counted_by(p.name)) for p in others}
         masks_of = [p for p in rest if p.meaning == "mask"]
         required_masks = [p.name for p in masks_of if p.required or all_masks or p.name in self.given]
         optional = tuple(p.name for p in masks_of if not (p.required or all_masks))
@@ -230,6 +233,12 @@ class Proposals:
                 given_numbers["fixed"] = {**fixed, **{name: filler(name) for name in also}}
                 for masks in choices(self.module, required_masks, ("x",)):
                     yield Calling((_of_numbers(names_[0], shape),), masks=masks, **given_numbers)
+
+    def counted_by(self, name: str) -> Shape | None:
+        """The stated input whose steps an input counts, by its name: a_len beside a. None where it counts none."""
+        of = [shape for other, shape in self.given.items() if other != name and called_after(name, other)]
+        counts = len(self.given[name].sizes) == 1 and re.search(r"_(len(gth)?s?)$", name.lower())
+        return next((shape for shape in of if len(shape.sizes) > 1), None) if counts else None
 
     def counts_steps_of(self, name: str, other: str) -> bool:
         """Whether a parameter is the lengths of another input: by its name, or as one that is called lengths and stands

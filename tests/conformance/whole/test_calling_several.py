@@ -105,3 +105,52 @@ def test_a_count_is_a_whole_number_and_padding_of_one_input_is_not_that_of_anoth
     assert calling.lengths == {"n_regions": "x"}
     assert calling.grows_together
     assert calling(Answers().eval(), {"x": torch.randn(2, 6, 5)})["out"].isfinite().all()
+
+
+class Towers(nn.Module):
+    """Two texts in a dict, each with its length."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.words, self.stack = nn.Embedding(29, 8), stack()
+
+    def tower(self, ids: Tensor, lengths: Tensor) -> Tensor:
+        real = torch.arange(ids.shape[1]) < lengths[:, None]
+        x = self.stack(self.words(ids), src_key_padding_mask=~real)
+        return (x * real[..., None]).sum(1) / real.sum(1, keepdim=True)
+
+    def forward(self, batch: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
+        return self.tower(batch["a"], batch["a_len"]), self.tower(batch["b"], batch["b_len"])
+
+
+def test_what_is_called_the_length_of_an_input_counts_all_of_it():
+    given = calling_of(Towers()).arguments({"ids": torch.ones(3, 9, dtype=torch.long)})["batch"]
+    assert given["a_len"].tolist() == [9] * 3
+    assert given["b_len"].tolist() == [given["b"].shape[1]] * 3
+
+
+class AllOpen(nn.Module):
+    """No input is required by itself: the source or what was made of it, and what is written or labels."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.words, self.head = nn.Embedding(29, 8), nn.Linear(8, 29)
+        self.model = nn.Transformer(8, 2, 1, 1, 16, batch_first=True)
+
+    def forward(self, input_ids=None, labels=None, decoder_input_ids=None, encoder_states=None):
+        if encoder_states is None:
+            encoder_states = self.model.encoder(self.words(input_ids))
+        if decoder_input_ids is None:
+            if labels is None:
+                raise ValueError("labels or decoder_input_ids")
+            decoder_input_ids = labels.roll(1, 1)
+        future = torch.ones(decoder_input_ids.shape[1], decoder_input_ids.shape[1], dtype=torch.bool).triu(1)
+        return self.head(self.model.decoder(self.words(decoder_input_ids), encoder_states, tgt_mask=future))
+
+
+def test_two_sides_are_found_where_forward_requires_neither():
+    calling = calling_of(AllOpen().eval())
+    assert [(one.meaning, one.parameter) for one in calling.inputs] == [
+        ("src", "input_ids"),
+        ("tgt", "decoder_input_ids"),
+    ]

@@ -121,3 +121,15 @@ def test_what_works_with_no_model_is_one_sentence(folder, name):
     place = folder(constants_of_guests=nothing)
     with pytest.raises(SpecificationError, match=r"is a function|nothing that can be tested"):
         resolve(f"{place / 'constants_of_guests.py'}:{name}")
+
+
+@pytest.mark.parametrize("name", ["greedy", "sample"])
+def test_a_writer_with_a_helpers_name_is_tested_with_the_model_of_its_callers(folder, name):
+    """Its file is called for another function, and a helper of CTC is called greedy, too."""
+    writer = WRITER.replace("from scribe_of_guests import Scribe\n", "").replace("model: Scribe", "model")
+    both = writer.replace("generate", name) + writer.replace("import torch\n", "").replace("generate", "write")
+    script = SCRIPT.replace("steps_of_guests import train_step", "pens_of_guests import write")
+    place = folder(pens_of_guests=both, run_of_guests=script.replace("train_step(model,", "write(model,"))
+    impl = resolve(f"{place / 'pens_of_guests.py'}:{name}")
+    assert impl.kind == "language_model"
+    assert run_check(CHECKS["generate-takes-the-best-token"], impl, "quick").verdict is Verdict.PASS
