@@ -20,8 +20,7 @@ from conformance.adapters.helpers.criteria import CRITERION
 from conformance.adapters.helpers.handed import names_of
 from conformance.adapters.helpers.training import is_trainer
 from conformance.adapters.helpers.trial import HELPERS
-from conformance.adapters.inference.construct import CONFIGS
-from conformance.adapters.whole.configs import class_named_like, configs_of, fields_of, is_config, settings_of
+from conformance.adapters.whole.configs import config_class, configs_of, fields_of, is_config, settings_of
 from conformance.adapters.whole.guests import Guest
 from conformance.adapters.whole.sizes import small
 
@@ -128,7 +127,7 @@ def _required(cls: type, model: nn.Module, options: Mapping[str, Any]) -> dict[s
     for name, parameter in inspect.signature(cls).parameters.items():
         if parameter.default is not parameter.empty or parameter.kind in _MANY:
             continue
-        config = class_named_like(name, module) if name in CONFIGS else None
+        config = config_class(parameter, module)
         if config is not None:
             given[name] = next((one for one in configs_of(model) if isinstance(one, config)), None) or config()
         else:

@@ -11,7 +11,7 @@ from typing import Any
 from torch import nn
 
 from conformance.adapters.inference.construct import CONFIGS
-from conformance.adapters.whole.configs import class_named_like, configs_of, is_config
+from conformance.adapters.whole.configs import config_class, configs_of, is_config
 
 
 class Configured:
@@ -34,20 +34,26 @@ class Configured:
 
 
 def configured(function: Callable[..., Any], model: nn.Module, options: Mapping[str, Any]) -> Callable[..., Any]:
-    """The function without its config, where it requires one of a class of its file: the model's own, that of the
-    options which the model was made with, or one with its defaults. Any other function as it is."""
+    """The function without its configs, where it requires some by their names or classes: the model's own, those of the
+    options which the model was made with, or new ones with their defaults. Any other function as it is."""
     try:
         parameters = inspect.signature(function).parameters.values()
     except ValueError:  # torch's own, as a static method
         return function
     many = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD, inspect.Parameter.POSITIONAL_ONLY)
-    asked = [one for one in parameters if one.name in CONFIGS and one.default is one.empty]
     module = sys.modules.get(function.__module__)
-    if len(asked) != 1 or module is None or any(one.kind in many for one in parameters):
+    if module is None or any(one.kind in many for one in parameters):
         return function
-    cls = class_named_like(asked[0].name, module)
     known = [*configs_of(model), *filter(is_config, options.values())]
-    config = next((one for one in known if cls is None or isinstance(one, cls)), None)
-    with suppress(Exception):  # it has fields without a default
-        config = cls() if config is None and cls is not None else config
-    return function if config is None else Configured(function, {asked[0].name: config})
+    given: dict[str, Any] = {}
+    for one in parameters:
+        cls = config_class(one, module)
+        if one.default is not one.empty or (cls is None and one.name not in CONFIGS):
+            continue
+        config = next((held for held in known if cls is None or isinstance(held, cls)), None)
+        with suppress(Exception):  # it has fields without a default
+            config = cls() if config is None and cls is not None else config
+        if config is None:
+            return function
+        given[one.name] = config
+    return Configured(function, given) if given else function

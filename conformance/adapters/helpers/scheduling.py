@@ -34,7 +34,7 @@ _SETTINGS = {
     "warmup": r"(n_|num_)?warm_?up(_?(steps?|iters?|iterations|n|epochs))?",
     "total": (
         r"(n_|num_|max_|total_|decay_|training_|lr_decay_)*(steps?|iters?|iterations|epochs|training_steps)|"
-        r"total|t_max|max_?(it|step|t)"
+        r"(n_|num_)?total|t_max|max_?(it|step|t)"
     ),
     "peak": r"(base|max|peak|init(ial)?)?_?(lr|learning_rate|rate)|base|peak|max|eta_max",
     "floor": _FLOORS,
@@ -63,7 +63,7 @@ def risen_and_fallen(schedule: Called) -> Iterator[Trouble]:
         raise OtherKind("it cannot be called with a step") from error
     if isinstance(first, bool) or tensor(first).numel() != 1:
         raise OtherKind("it gives no rate")
-    rates = [float(tensor(schedule(step=step, **given))) for step in steps]
+    rates = [_rate(schedule, step, given) for step in steps]
     floors = schedule.has("floor") and not re.search(
         r"ratio|factor|fraction", schedule.arguments.parameter_of["floor"].lower()
     )
@@ -78,6 +78,16 @@ def risen_and_fallen(schedule: Called) -> Iterator[Trouble]:
             _FLOOR if floors else None,
         )
     )
+
+
+def _rate(schedule: Called, step: int, given: dict[str, Any]) -> float:
+    """The rate of a step; 0 for step 0 where steps are counted from 1, and it divides by them."""
+    try:
+        return float(tensor(schedule(step=step, **given)))
+    except ZeroDivisionError:
+        if step:
+            raise
+        return 0.0
 
 
 def _told_its_constants(schedule: Called) -> Called:
@@ -107,8 +117,8 @@ def _told_its_constants(schedule: Called) -> Called:
     r"sched|warm_?up|cosine|(^|_)lr(_|$)",
     {
         "optimizer": r"opt(im(izer)?)?",
-        "warmup": r"(n_|num_)?warm_?up(_?(steps?|iters?|iterations|n|epochs))?",
-        "total": r"(n_|num_|max_|total_|decay_|training_|train_)*(steps?|iters?|iterations|epochs)|total|t_max",
+        "warmup": _SETTINGS["warmup"],
+        "total": rf"(n_|num_)?(train_)?({_SETTINGS['total']})",
         "floor": _FLOORS,
     },
     ("optimizer", "warmup"),
@@ -172,6 +182,8 @@ def troubles_of(schedule: Rates) -> Iterator[Trouble]:
             f"{name} gives a rate below zero at step {rates.index(min(rates))}.", "0 or more", f"{min(rates):.4g}"
         )
         return
+    if warm and total is None and warm >= _FEWEST and (trouble := _of_the_rise(schedule, warm, peak)):
+        yield trouble  # a rate that falls with the square root of the steps has no last one
     asked = schedule.asked or peak
     if not (warm and total) or total <= warm + 1:
         return

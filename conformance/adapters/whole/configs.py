@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import copy
+import inspect
 import re
 from collections.abc import Mapping
 from dataclasses import is_dataclass
@@ -93,6 +94,15 @@ def class_named_like(name: str, module: ModuleType) -> type | None:
         ]  # a dataclass may also hold what forward returns
         return next((found[0] for found in (named, configs) if len(found) == 1), None)
     return classes.get(wanted)
+
+
+def config_class(parameter: inspect.Parameter, module: ModuleType) -> type | None:
+    """The class of the config that a parameter takes: its annotation, else what its name tells; None for neither."""
+    said = parameter.annotation
+    cls = vars(module).get(said) if isinstance(said, str) else said
+    if isinstance(cls, type) and cls.__module__ not in ("builtins", "types", "argparse") and is_config(cls):
+        return cls
+    return class_named_like(parameter.name, module) if parameter.name in CONFIGS else None
 
 
 def resized(config: Any, sizing: Sizing, depth: int = 6) -> Any:

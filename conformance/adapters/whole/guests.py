@@ -33,14 +33,14 @@ class Guest:
         return sys.modules[self.found.__module__]
 
     @property
-    def neighbours(self) -> list[FunctionType]:
-        """All functions of its file."""
+    def neighbours(self) -> list[Any]:
+        """All functions and classes of its file."""
         own = [one for one in vars(self.module).values() if getattr(one, "__module__", "") == self.module.__name__]
-        return [one for one in own if isinstance(one, FunctionType)]
+        return [one for one in own if isinstance(one, FunctionType | type)]
 
     @property
     def functions(self) -> list[FunctionType]:
-        return [one for one in self.neighbours if self.is_meant(one)]
+        return [one for one in self.neighbours if isinstance(one, FunctionType) and self.is_meant(one)]
 
     def is_meant(self, one: Any) -> bool:
         """Whether something of its file is what was pointed at, or made of that."""
@@ -52,7 +52,7 @@ class Guest:
 
     def models(self) -> Iterator[type[nn.Module]]:
         """The classes that may be the model it works with: those that its parameters name, those that its file imports,
-        and those of the files that call it, or another function of its file."""
+        and those of the files that call it, or what stands beside it in its file."""
         around = surroundings(self.module)
         asked = [one for function in self.functions for one in inspect.signature(function).parameters.values()]
         called = dict.fromkeys([*(self.functions or [self.found]), *self.neighbours])

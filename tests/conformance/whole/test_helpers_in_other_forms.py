@@ -261,6 +261,27 @@ def test_settings_of_a_schedule_may_be_constants_of_its_file(functions, mistake,
     assert [says in one.trouble.sentence for one in found.wrong] == [True] * bool(says)
 
 
+INVERSE = """
+        def inverse_sqrt_lr(step, peak, warmup_steps):
+            return peak * min(step / warmup_steps, (warmup_steps / step) ** 0.5)
+    """
+
+
+@pytest.mark.parametrize(
+    ("mistake", "says"),
+    [
+        (("", ""), ""),
+        (("warmup_steps / step", "1 / step"), "does not rise to"),
+        (("(warmup_steps / step)", "(step / warmup_steps)"), "does not rise to"),
+        (("peak * min", "peak * max"), "does not rise to"),
+    ],
+)
+def test_a_rate_without_a_last_step_rises_in_its_warm_up(functions, mistake, says):
+    found = examine(functions(INVERSE.replace(*mistake)))
+    assert list(found.tested) == ["schedules-rise-in-warm-up-and-then-fall"]
+    assert [says in one.trouble.sentence for one in found.wrong] == [True] * bool(says)
+
+
 def test_a_schedule_for_an_optimizer_is_told_where_it_ends(functions):
     text = """
         def build_scheduler(optimizer, *, warmup_steps, total_steps, minimum_ratio):
