@@ -78,9 +78,9 @@ def run_check(check: Check, impl: Any, budget: str = "default", seed: int = 0, *
     result = decisive.result(check.claim)
     never = [what for what, bitten in run.bitten.items() if not bitten]
     if result.verdict is Verdict.PASS and never:
-        result = Result(
-            check.claim, Verdict.VACUOUS, message=f"no example met the precondition: {', '.join(never)}", example={}
-        )
+        why = f"no example met the precondition: {', '.join(never)}"
+        verdict = Verdict.NOT_PROVIDED if run.impl.infers else Verdict.VACUOUS  # how it was called is no one's mistake
+        result = Result(check.claim, verdict, message=why, example={})
     if result.verdict is Verdict.FAIL and not result.diagnosis and not is_explained:
         alike = lookalike(check, run.impl, decisive.choices)
         asked = not (alike.usual and run.impl.infers)

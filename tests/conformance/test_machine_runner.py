@@ -150,15 +150,18 @@ def test_an_option_that_only_some_examples_need_does_not_hide_the_others():
     assert (result.verdict, result.example) == (Verdict.FAIL, {"causal": False, "n": 21})
 
 
-def test_a_precondition_that_never_held_is_vacuous():
+@pytest.mark.parametrize(("infers", "verdict"), [(False, Verdict.VACUOUS), (True, Verdict.NOT_PROVIDED)])
+def test_a_precondition_that_never_held_is_vacuous_and_untested_where_the_call_was_found_out(infers, verdict):
     def check(impl, draw):
         n = draw.int("n", 0, 5, 2)
         draw.bites(n > 9, "something is hidden")
         return true("anything", True)
 
-    result = run_check(a_check(check), Correct())
+    implementation = Correct()
+    implementation.infers = infers
+    result = run_check(a_check(check), implementation)
     assert (result.verdict, result.message) == (
-        Verdict.VACUOUS,
+        verdict,
         "no example met the precondition: something is hidden",
     )
 
