@@ -218,7 +218,7 @@ def _adapter(spec: Specification, name: str) -> ModuleType:
 def _load(spec: Specification, folders: Sequence[str]) -> ModuleType:
     in_parts = spec.is_file and not sandbox.is_entered()  # code that nobody trusts runs whole, or is refused
     try:
-        if in_parts and programs.trains_when_imported(Path(spec.target)) and (module := _definitions(spec)):
+        if in_parts and programs.works_when_imported(Path(spec.target)) and (module := _definitions(spec)):
             return _on_processor(module, spec)
         return _on_processor(load_file(Path(spec.target)) if spec.is_file else load_module(spec.target, folders), spec)
     except (Exception, SystemExit) as error:
@@ -228,8 +228,8 @@ def _load(spec: Specification, folders: Sequence[str]) -> ModuleType:
 
 
 def _definitions(spec: Specification) -> ModuleType | None:
-    """The module of a file without what trains or fails when it is imported; None where what is asked for is not
-    among the rest."""
+    """The module of a file without what trains, runs a model or fails when it is imported; None where what is asked for
+    is not among the rest."""
     path = Path(spec.target)
     try:
         with programs.only_definitions(path, repository_root(path) or path.resolve().parent):

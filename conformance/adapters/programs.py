@@ -1,8 +1,9 @@
-"""A file that is a program, too: what it defines, without the lines that train or that fail on this machine.
+"""A file that is a program, too: what it defines, without the lines that train, run a model, or fail on this machine.
 
-Many files train at their end, or read data that is not here, when they are imported; what is asked for is a class that
-they define. Their statements run one by one. One that trains is left out, and so is one that raises; and what reads a
-name that only such a statement gives is left out, too, so that nothing runs that lacks a part of itself.
+Many files train at their end, show their model at its full size, or read data that is not here, when they are imported;
+what is asked for is a class that they define. Their statements run one by one. One that trains or runs a model of the
+file is left out, and so is one that raises; and what reads a name that only such a statement gives is left out, too, so
+that nothing runs that lacks a part of itself.
 """
 
 from __future__ import annotations
@@ -20,23 +21,28 @@ LEFT_OUT: dict[str, list[str]] = {}
 
 _TRAINS = re.compile(r"(train|fit)(ing)?(_?(models?|epochs?|one_epoch|loop|net|network))?")
 """What functions are called that train, also where another file has them."""
+_KEEPS = re.compile(
+    r"eval|train|to|cpu|cuda|half|float|double|bfloat16|apply|(named_)?(parameters|modules|children)|\w*state_dict"
+)
+"""Methods of a model that do not run it."""
 _MOST = 3
 """So many sentences are told."""
 
 
-def trains_when_imported(path: Path) -> bool:
-    """Whether the top level of a file trains: a backward pass there, or a call of what makes one."""
+def works_when_imported(path: Path) -> bool:
+    """Whether the top level of a file trains, or runs a model that it defines."""
     try:
         tree = ast.parse(path.read_bytes())
     except (OSError, SyntaxError, ValueError):
         return False
-    training = _training_functions(tree)
-    return any(_trains(statement, training) for statement in tree.body)
+    works = _Works(tree)
+    return any(map(works.why, tree.body))
 
 
 @contextmanager
 def only_definitions(file: Path, root: Path) -> Iterator[None]:
-    """Meanwhile a file, and what it imports from below a folder, is imported without what trains or raises."""
+    """Meanwhile a file, and what it imports from below a folder, is imported without what trains, runs a model or
+    raises."""
     said = LEFT_OUT[str(file.resolve())] = []
 
     def exec_module(loader: SourceFileLoader, module: ModuleType) -> None:
@@ -66,13 +72,13 @@ def told(file: str | Path) -> list[str]:
 
 
 def _run(module: ModuleType, path: Path, said: list[str]) -> None:
-    """Run the statements of a file in a module, but those that train or raise. said: what is left out goes there."""
+    """Run the statements of a file in a module, but those that work or raise. said: what is left out goes there."""
     tree = ast.parse(path.read_bytes())
-    training = _training_functions(tree)
+    works = _Works(tree)
     missing: set[str] = set()
     future = [node for node in tree.body if isinstance(node, ast.ImportFrom) and node.module == "__future__"]
     for statement in tree.body:
-        why = "it trains" if _trains(statement, training) else _failure([*future, statement], module, path)
+        why = works.why(statement) or _failure([*future, statement], module, path)
         if why:
             said.append(f"line {statement.lineno} of {path.name} is left out: {why}")
             missing |= _given(statement)
@@ -125,6 +131,43 @@ def _given(statement: ast.stmt) -> set[str]:
     return found
 
 
+class _Works:
+    """Which statements of the top level of a file do its work, and need not run for what it defines."""
+
+    def __init__(self, tree: ast.Module) -> None:
+        self.training = _training_functions(tree)
+        self.models = _models(tree)
+
+    def why(self, statement: ast.stmt) -> str:
+        """What a statement does; "" for a definition, and for what only a program's start runs."""
+        if isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            return ""
+        if isinstance(statement, ast.If) and "__name__" in ast.unparse(statement.test):
+            return ""
+        called = _calls(statement)
+        if _has_backward(statement) or called & self.training or any(map(_TRAINS.fullmatch, called)):
+            return "it trains"
+        runs = called & self.models or any(
+            isinstance(inner, ast.Call)
+            and isinstance(inner.func, ast.Attribute)
+            and getattr(inner.func.value, "id", "") in self.models
+            and not _KEEPS.fullmatch(inner.func.attr)
+            for inner in ast.walk(statement)
+        )
+        return "it runs a model" if runs else ""
+
+
+def _models(tree: ast.Module) -> set[str]:
+    """The names that the top level of a file gives to modules of classes that it defines."""
+    classes = {
+        node.name
+        for node in tree.body
+        if isinstance(node, ast.ClassDef) and any("Module" in ast.unparse(base) for base in node.bases)
+    }
+    made = [node for node in tree.body if isinstance(node, ast.Assign) and _calls(node.value) & classes]
+    return {target.id for node in made for target in node.targets if isinstance(target, ast.Name)}
+
+
 def _training_functions(tree: ast.Module) -> set[str]:
     """The functions of a file that make a backward pass, and those that call them."""
     functions = {node.name: node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)}
@@ -136,16 +179,6 @@ def _training_functions(tree: ast.Module) -> set[str]:
             break
         training |= more
     return training
-
-
-def _trains(statement: ast.stmt, training: set[str]) -> bool:
-    """Whether a statement of the top level trains; a definition does not, nor what only a program's start runs."""
-    if isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-        return False
-    if isinstance(statement, ast.If) and "__name__" in ast.unparse(statement.test):
-        return False
-    called = _calls(statement)
-    return _has_backward(statement) or bool(called & training) or any(map(_TRAINS.fullmatch, called))
 
 
 def _has_backward(node: ast.AST) -> bool:

@@ -37,6 +37,25 @@ def test_a_file_that_trains_when_it_is_imported_is_not_trained(made, tmp_path, h
     assert any("it trains" in one for one in programs.told(tmp_path / "model.py"))
 
 
+SHOWN = {
+    "by a call": "out = net(ids)",
+    "in a loop": "for i in range(3):\n    print(net(ids).shape)",
+    "by a method": "print(net.generate(ids))",
+}
+
+
+@pytest.mark.parametrize("how", SHOWN)
+def test_a_model_that_a_file_runs_when_it_is_imported_is_not_run(made, tmp_path, how):
+    ran = f"open({str(tmp_path / 'ran')!r}, 'w').close()"
+    net = NET.replace("        return self", f"        {ran}\n        return self")
+    net += "\n    def generate(self, ids):\n        return self(ids)\n"
+    text = f"{net}\nnet, ids = Net(), torch.zeros(1, 3).long()\nnet = Net().eval()\nnet.train()\n{SHOWN[how]}\n"
+    assert made("Net", text).fresh().head.out_features == 11
+    assert not (tmp_path / "ran").exists()
+    (told,) = programs.told(tmp_path / "model.py")
+    assert told.endswith("of model.py is left out: it runs a model")
+
+
 def test_a_start_of_the_program_is_no_training_at_import(made, tmp_path):
     made("Net", NET + "\nif __name__ == '__main__':\n    Net()(torch.zeros(1, 3).long()).sum().backward()\n")
     assert programs.told(tmp_path / "model.py") == []
