@@ -501,6 +501,22 @@ changed(
     defect="The mask of a loss is not shifted with its labels.",
 )
 changed(
+    "AnswersFromTheirSecondWord",
+    HELPERS,
+    "places >= prompt_lengths[:, None]",
+    "places > prompt_lengths[:, None]",
+    breaks=("losses-of-answers-begin-behind-the-prompt",),
+    defect="The first word of each answer is not taught.",
+)
+changed(
+    "AnswersByAllPlaces",
+    HELPERS,
+    "(lost * keep).sum() / keep.sum()",
+    "(lost * keep).mean()",
+    breaks=("losses-of-answers-begin-behind-the-prompt",),
+    defect="The loss of the answers is divided by all places, prompts and padding too.",
+)
+changed(
     "DataHiddenForGood",
     HELPERS,
     "out = frames.clone()",

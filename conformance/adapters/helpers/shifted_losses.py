@@ -1,10 +1,11 @@
-"""Losses that are given the words themselves, shift them within, and leave out what a mask marks as padding."""
+"""Losses that are given the words themselves, shift them within, and leave out padding or the prompt of an answer."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator
 from contextlib import suppress
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -20,14 +21,19 @@ _PAD_ENDS = re.compile(r"pad\w*\s*=\s*[\w.]*(eos|end)")
 """Padding is the sign of the end, which is to be taught once."""
 
 
+_OF_LOGITS = {
+    "logits": r"(lm_|student_)?logits?|pred(s|ictions?)?|out(puts?)?|scores",
+    "ids": r"(input_?|token_?)?(ids|idx)|tokens?|labels?|targets?|tgt|y|x|seq(uence)?s?|words",
+}
+
+
 @helper(
     "masks-of-losses-are-shifted-with-the-labels",
     r"loss|nll|cross_?entropy|perplexity|log_?lik(elihood)?",
     {
         "pad": PAD,
         "mask": _REAL,
-        "logits": r"(lm_|student_)?logits?|pred(s|ictions?)?|out(puts?)?|scores",
-        "ids": r"(input_?|token_?)?(ids|idx)|tokens?|labels?|targets?|tgt|y|x|seq(uence)?s?|words",
+        **_OF_LOGITS,
     },
     ("logits", "ids", "mask"),
 )
@@ -72,9 +78,63 @@ def _best_reading(loss: Called, ids: Tensor, real: Tensor) -> Tensor:
 
 def _taught(loss: Called, ids: Tensor, mask: Tensor) -> Tensor:
     """What each place is taught, by the gradient of its logits: the word that they are drawn to."""
+    return _valued(loss, ids, mask=mask.clone(), pad=-100)[0]
+
+
+def _valued(loss: Called, ids: Tensor, **told: Any) -> tuple[Tensor, float]:
+    """What each place is taught, by the gradient of its logits, -1 for nothing; and the value of the loss."""
     with torch.enable_grad():
         leaf = noise(*ids.shape, _WIDTH).requires_grad_()
-        given = loss.arguments.call(loss.function, logits=leaf, ids=ids.clone(), mask=mask.clone(), pad=-100)
+        given = loss.arguments.call(loss.function, logits=leaf, ids=ids.clone(), **told)
         value = next(one for one in (given if isinstance(given, tuple) else (given,)) if isinstance(one, Tensor))
         (gradient,) = torch.autograd.grad(value.sum(), leaf)
-    return torch.where(gradient.abs().sum(-1) > 0, gradient.argmin(-1), -1)
+    return torch.where(gradient.abs().sum(-1) > 0, gradient.argmin(-1), -1), float(value.detach().sum())
+
+
+_PROMPTS = (3, 1, 2)
+"""How many words of each row are its prompt."""
+
+
+@helper(
+    "losses-of-answers-begin-behind-the-prompt",
+    r"loss|nll|cross_?entropy|sft",
+    {
+        "pad": PAD,
+        "prompt": r"(prompt|prefix|instruction|context|question)s?_?(lens?|lengths?|sizes?)|answer_?starts?",
+        **_OF_LOGITS,
+    },
+    ("logits", "ids", "prompt"),
+)
+def behind_the_prompt(loss: Called) -> Iterator[Trouble]:
+    """The first word of an answer is taught, no word of its prompt is, and the mean is over the words that are."""
+    words = 1 + torch.arange(len(_LENGTHS) * max(_LENGTHS)).reshape(len(_LENGTHS), -1) % (_WIDTH - 1)
+    real = torch.arange(words.shape[1]) < torch.tensor(_LENGTHS)[:, None]
+    ids, prompts = torch.where(real, words, _PADDING), torch.tensor(_PROMPTS)
+    taught, value = _valued(loss, ids, prompt=prompts, pad=_PADDING)
+    places = taught.ne(-1)
+    if not places.any(1).all() or not bool((taught[:, :-1] == ids[:, 1:])[places[:, :-1]].all()) or places[:, -1].any():
+        raise OtherKind("it does not shift its labels, or teaches no answer")
+    first = places.int().argmax(1)
+    late, early = bool((first == prompts).all()), bool((first == (prompts - 2).clamp(min=0)).all())
+    if late or early:
+        yield Trouble(
+            f"{loss.name} "
+            + ("does not teach the first word of an answer." if late else "teaches a word of the prompt."),
+            f"labels of the first text: {shown(ids[0, 1:][_PROMPTS[0] - 1 : _LENGTHS[0] - 1])}",
+            shown(taught[0][places[0]]),
+            at=(r"prompt|prefix|instruction|context|question|start",),
+            mend="the first label is word prompt_length, and logits at prompt_length - 1 are taught it",
+        )
+        return
+    logp = noise(*ids.shape, _WIDTH).log_softmax(-1)
+    total = -logp[:, :-1].gather(-1, ids[:, 1:, None])[..., 0][places[:, :-1]].sum()
+    rows, length = ids.shape
+    means = [float(total) / count for count in (int(places.sum()), rows * (length - 1), rows * length)]
+    if abs(value - means[0]) > 1e-6 and any(abs(value - mean) < 1e-6 for mean in means[1:]):
+        yield Trouble(
+            f"{loss.name} divides by all places, those of prompts and padding too.",
+            f"the mean over {int(places.sum())} words: {means[0]:.6g}",
+            f"{value:.6g}",
+            at=(r"\.mean\(|reduction", r"/ *\w"),
+            mend="divide by how many words are taught",
+        )

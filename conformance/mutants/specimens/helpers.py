@@ -171,6 +171,14 @@ def next_token_loss(logits, input_ids, attention_mask):
     return F.cross_entropy(logits[:, :-1].transpose(1, 2), labels)
 
 
+def answer_loss(logits, tokens, prompt_lengths, pad_id=PAD):
+    """The mean cross-entropy of the words of the answers: neither prompts nor padding are taught."""
+    labels, places = tokens[:, 1:], torch.arange(1, tokens.shape[1])
+    keep = (places >= prompt_lengths[:, None]) & (labels != pad_id)
+    lost = F.cross_entropy(logits[:, :-1].transpose(1, 2), labels, reduction="none")
+    return (lost * keep).sum() / keep.sum()
+
+
 def quantile_loss(pred, target, quantiles):
     """Pinball loss: pred (..., Q), target (...)."""
     level = torch.tensor(quantiles)
