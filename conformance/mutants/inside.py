@@ -285,6 +285,14 @@ changed(
     defect="The input of the attention is added to what the feed-forward network gives.",
 )
 changed(
+    "NormOnOneBranch",
+    BERT,
+    "x = self.norm1(x + self.dropout(self.attention(x, mask)))",
+    "x = x + self.norm1(self.dropout(self.attention(x, mask)))",
+    breaks=("sublayers-of-a-block-are-normed-in-one-place",),
+    defect="The norm of the attention stands on its branch, and that of the network on the sum.",
+)
+changed(
     "NormalisedInputAdded",
     ALIBI,
     "return x + self.feed_forward(self.norm2(x))",

@@ -191,6 +191,10 @@ FINDINGS: dict[str, str] = {
         f"A sublayer's residual connection adds its own input, from before its norm if the other sublayers do so "
         f"({_VASWANI}, section 3.1; Xiong et al. 2020, On Layer Normalization in the Transformer Architecture, fig. 1)."
     ),
+    "sublayers-of-a-block-are-normed-in-one-place": (
+        f"The output of each sublayer is LayerNorm(x + Sublayer(x)) ({_VASWANI}, section 3.1); norms on the branches "
+        "are another design (Liu et al. 2021, Swin Transformer V2, fig. 1), and a block has one of the two."
+    ),
     "decoder-layers-read-one-memory": (
         f"Every decoder layer attends to the output of the last encoder layer ({_VASWANI}, section 3.2.3)."
     ),

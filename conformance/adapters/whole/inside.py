@@ -25,6 +25,7 @@ from conformance.adapters.whole.findings import Finding, once
 from conformance.adapters.whole.flow import base_name, carriers, moves
 from conformance.adapters.whole.graph import Box, graph_of
 from conformance.adapters.whole.hiding import Culprit, seen_future, seen_padding
+from conformance.adapters.whole.norm_places import norm_place_findings
 from conformance.adapters.whole.norms import network_findings, networks, norm_findings, norms
 from conformance.adapters.whole.pads import PadProbes
 from conformance.adapters.whole.part_probes import PartProbes
@@ -99,6 +100,7 @@ class InsideProbes(PadProbes, PartProbes, DropProbes):
                 *activation_findings(run),
                 *expert_findings(run),
                 *residual_findings(run, parts),
+                *norm_place_findings(run, parts),
                 *token_findings(run),
                 *pixel_findings(run),
                 *place_findings(run),

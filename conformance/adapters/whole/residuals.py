@@ -29,7 +29,7 @@ from conformance.adapters.whole.flow import (
 from conformance.adapters.whole.norms import Network, norms
 from conformance.adapters.whole.record import Call, Op, Place, Record, Value
 
-_KEEPS = {"native_dropout", "_softmax"}
+KEEPS = {"native_dropout", "_softmax"}
 
 
 @dataclass(eq=False)
@@ -160,7 +160,7 @@ def _judged(
     record: Record, one: Sublayer, siblings: Sequence[Sublayer], plain: Sequence[Sublayer]
 ) -> Iterator[Finding]:
     what = f"the {one.name} of {one.block.path or 'the model'}"
-    place = _sum_place(record, one)
+    place = sum_place(record, one)
     if one.times > 1:
         yield Finding(
             "sublayers-add-their-input-once",
@@ -208,7 +208,7 @@ def _judged(
         )
 
 
-def _sum_place(record: Record, one: Sublayer) -> Place | None:
+def sum_place(record: Record, one: Sublayer) -> Place | None:
     """The line of the first sum; where a part inside the block adds what it is handed, the line that hands it over."""
     if not one.sums:
         return None
@@ -306,7 +306,7 @@ def _sums(record: Record, one: Sublayer, of_norms: dict[Value, Value]) -> Iterat
             adds = base_name(op) == "add" and bool(others)
             if adds:
                 yield op
-            if (moves(op) or pointwise(op) or op.name in _KEEPS) and here not in of_norms:
+            if (moves(op) or pointwise(op) or op.name in KEEPS) and here not in of_norms:
                 ahead.append((op.outputs[0], summed or adds))
         stack.extend(item for item in ahead if item[0] not in seen)
         seen.update(value for value, _ in ahead)
@@ -365,7 +365,7 @@ def _count(record: Record, inputs: set[Value], end: Op, of_norms: dict[Value, Va
                 parts = [count(part) for part in carriers(op)]
                 summed = base_name(op) in ("add", "sub")
                 times = sum(part for part, _ in parts) if summed else max((part for part, _ in parts), default=0)
-                factor = not summed and not moves(op) and op.name not in _KEEPS
+                factor = not summed and not moves(op) and op.name not in KEEPS
                 known[value] = times, any(loose for _, loose in parts) or (factor and bool(times))
         return known[value]
 

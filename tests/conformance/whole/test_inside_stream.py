@@ -14,6 +14,7 @@ from conformance.adapters.whole.attention import attentions  # noqa: E402
 from conformance.adapters.whole.attention_findings import attention_findings  # noqa: E402
 from conformance.adapters.whole.copying import copied  # noqa: E402
 from conformance.adapters.whole.findings import FINDINGS, Finding  # noqa: E402
+from conformance.adapters.whole.norm_places import PLACED, norm_place_findings  # noqa: E402
 from conformance.adapters.whole.norms import network_findings, networks, norm_findings  # noqa: E402
 from conformance.adapters.whole.record import record  # noqa: E402
 from conformance.adapters.whole.residuals import residual_findings, sublayers  # noqa: E402
@@ -29,7 +30,7 @@ RESIDUAL, MEMORY = "sublayers-have-a-residual", "decoder-layers-read-one-memory"
 
 def composition(recorded):
     parts = sublayers(recorded, attentions(recorded), networks(recorded))
-    return stream_findings([recorded]) + residual_findings(recorded, parts)
+    return stream_findings([recorded]) + residual_findings(recorded, parts) + norm_place_findings(recorded, parts)
 
 
 @pytest.mark.parametrize("training", [False, True])
@@ -191,3 +192,47 @@ def test_a_list_with_a_gap_is_no_stack():
 
     model, x = Net(), torch.ones(2, 4)
     assert stacks(record(model, lambda: model(x))) == []
+
+
+class Normed(nn.Module):
+    """A layer whose norms stand on the branches, or on the sums, or one on each."""
+
+    def __init__(self, attention: str, network: str) -> None:
+        super().__init__()
+        self.places = attention, network
+        self.norms = nn.ModuleList([nn.LayerNorm(16), nn.LayerNorm(16)])
+        self.attention = nn.MultiheadAttention(16, 2, batch_first=True)
+        self.network = nn.Sequential(nn.Linear(16, 32), nn.GELU(), nn.Linear(32, 16))
+
+    def added(self, at, x, out):
+        if self.places[at] == "branch":
+            return x + self.norms[at](out)
+        return self.norms[at](x + out) if self.places[at] == "sum" else x + out
+
+    def forward(self, x):
+        before = [
+            norm if place == "before" else nn.Identity() for norm, place in zip(self.norms, self.places, strict=True)
+        ]
+        y = before[0](x)
+        x = self.added(0, x, self.attention(y, y, y, need_weights=False)[0])
+        return self.added(1, x, self.network(before[1](x)))
+
+
+@pytest.mark.parametrize("training", [False, True])
+@pytest.mark.parametrize(
+    ("attention", "network", "says"),
+    [
+        ("sum", "sum", []),
+        ("branch", "branch", []),
+        ("before", "before", []),
+        ("before", "sum", []),
+        ("branch", "sum", [PLACED]),
+        ("sum", "branch", [PLACED]),
+    ],
+)
+def test_the_norms_of_a_block_stand_in_one_place(attention, network, says, training):
+    torch.manual_seed(0)
+    block = nn.Sequential(*(Normed(attention, network) for _ in range(2))).train(training)
+    recorded = record(block, lambda: block(torch.randn(2, 5, 16)))
+    found = [one for one in composition(recorded) if one.certain]
+    assert sorted({one.claim for one in found}) == says
