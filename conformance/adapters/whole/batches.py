@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import inspect
+from collections.abc import Iterator
 from textwrap import dedent
 
 import torch
@@ -37,7 +38,20 @@ def packed_in(module: nn.Module) -> tuple[str, dict[str, bool], bool]:
         key, is_required = _key(node, name)
         if key:
             keys[key] = (keys.get(key, False) or is_required) and key not in guarded
+    for part in _handed_on(module, tree, name) if not keys else ():
+        inner, keys, in_order = packed_in(part)
+        if inner:
+            return name, keys, in_order
     return (name, keys, False) if keys else ("", {}, False)
+
+
+def _handed_on(module: nn.Module, tree: ast.AST, name: str) -> Iterator[nn.Module]:
+    """The parts that a forward hands a parameter to, and nothing else: ``self.net(batch)``."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and _is(node.func.value, "self"):
+            part = getattr(module, node.func.attr, None)
+            if isinstance(part, nn.Module) and len(node.args) == 1 and not node.keywords and _is(node.args[0], name):
+                yield part
 
 
 _REST = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)

@@ -50,6 +50,19 @@ def test_every_input_of_a_dict_gets_its_own_form():
     assert calling.takes_several_kinds
 
 
+class Wrapped(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.net = Weather()
+
+    def forward(self, batch: dict[str, Tensor]) -> Tensor:
+        return self.net(batch)
+
+
+def test_a_dict_that_is_handed_on_to_a_part_is_read_there():
+    assert set(calling_of(Wrapped()).beside) == {"load", "weather", "hour", "site"}
+
+
 def test_what_stands_beside_follows_the_length_of_the_main_input():
     calling = calling_of(Weather())
     given = calling.arguments({"x": torch.zeros(3, 11, 1)})["batch"]
