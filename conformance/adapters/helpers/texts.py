@@ -42,6 +42,8 @@ def next_words(batch: Called) -> Iterator[Trouble]:
     away = labels.reshape(-1) - words.reshape(-1)
     if bool((away == 1).all()):
         return
+    if not any(bool((words.diff(dim=axis) == 1).all()) for axis in range(words.dim())):
+        raise OtherKind("its inputs are no pieces of the text that it is given: it may read another one")
     unshifted = bool((away == 0).all())
     elsewhere = re.search(r":\s*-1\]|,\s*1\s*:\]|\[1:\]|shift", batch.file.replace(batch.source, ""))
     said = re.search(r"shift|next|further|ahead|follow", batch.says)

@@ -189,6 +189,15 @@ CORRECT = {
         def shifted(logits, labels):
             return F.cross_entropy(logits[:, :-1].flatten(0, 1), labels[:, 1:].flatten())
         """,
+    "a text of its own": """
+        train_data, val_data = torch.arange(300) * 7 % 65, torch.arange(90) * 11 % 65
+
+        def get_batch(split):
+            data = train_data if split == 'train' else val_data
+            starts = torch.randint(len(data) - 8, (4,))
+            x = torch.stack([data[i : i + 8] for i in starts])
+            return x, torch.stack([data[i + 1 : i + 9] for i in starts])
+        """,
     "per cent": """
         def accuracy(output, target):
             return 100.0 * (output.argmax(-1) == target).float().mean()
