@@ -12,8 +12,10 @@ import copy
 import functools
 import inspect
 import math
+import os
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from pathlib import Path
 from textwrap import dedent
 from types import FunctionType, MethodType
 from typing import Any
@@ -69,6 +71,17 @@ def _whole_patches(name: str, value: Any, signature: inspect.Signature) -> Any:
 def _only_drops(signature: inspect.Signature) -> bool:
     """Whether all that a constructor takes are rates of dropout."""
     return bool(signature.parameters) and all(meaning(name) == "dropout" for name in signature.parameters)
+
+
+def _beside_its_file(made_by: Any, value: Any) -> str | None:
+    """A path that is meant from the folder of the code that takes it, where a script of that folder runs; None for one
+    that is found from here, and for what is no path."""
+    if not isinstance(value, str) or "/" not in value or os.path.exists(value):
+        return None
+    with suppress(OSError, TypeError):
+        path = Path(inspect.getfile(made_by)).parent / value
+        return str(path.resolve()) if path.is_file() else None
+    return None
 
 
 @functools.cache
@@ -143,6 +156,8 @@ class Constructions(Returns):
                 elif parameter.default is None and (written := _in_place_of_none(made_by, name)) is not None:
                     sized = self.resized(name, written)
                     bound.arguments |= {name: plain(sized)} if sized is not written else {}
+            if (path := _beside_its_file(made_by, bound.arguments.get(name, parameter.default))) is not None:
+                bound.arguments[name] = path
             if parameter.kind is parameter.VAR_KEYWORD:
                 given_rest = bound.arguments.get(name, {})
                 handed_on = self._handed_on(made_by, name, given_rest)

@@ -285,3 +285,24 @@ def test_a_switch_is_no_size(made):
             self.given = (use_positions, max_len)
     """
     assert made("Net", text).fresh(max_len=5).given == (True, 5)
+
+
+NET_OF_A_FILE = """
+class Net(nn.Module):
+    def __init__(self, path{default}):
+        super().__init__()
+        self.head = nn.Linear(4, len(open(path).read()))
+
+    def forward(self, x):
+        return self.head(x)
+
+def main():
+    Net({given})
+"""
+
+
+@pytest.mark.parametrize(("default", "given"), [("='../settings/size.txt'", ""), ("", "'../settings/size.txt'")])
+def test_a_path_may_be_meant_from_the_folder_of_its_file(made, default, given):
+    files = {"settings/size.txt": "seven.."}
+    text = NET_OF_A_FILE.format(default=default, given=given)
+    assert made("Net", text, files, "models/model.py").fresh().head.out_features == 7
