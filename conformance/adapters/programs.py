@@ -30,7 +30,7 @@ _MOST = 3
 
 
 def works_when_imported(path: Path) -> bool:
-    """Whether the top level of a file trains, or runs a model that it defines."""
+    """Whether the top level of a file trains, or runs a model that it defines or asks for its weights."""
     try:
         tree = ast.parse(path.read_bytes())
     except (OSError, SyntaxError, ValueError):
@@ -136,7 +136,9 @@ class _Works:
 
     def __init__(self, tree: ast.Module) -> None:
         self.training = _training_functions(tree)
-        self.models = _models(tree)
+        self.classes = _module_classes(tree)
+        made = [node for node in tree.body if isinstance(node, ast.Assign) and _calls(node.value) & self.classes]
+        self.models = {target.id for node in made for target in node.targets if isinstance(target, ast.Name)}
 
     def why(self, statement: ast.stmt) -> str:
         """What a statement does; "" for a definition, and for what only a program's start runs."""
@@ -147,25 +149,21 @@ class _Works:
         called = _calls(statement)
         if _has_backward(statement) or called & self.training or any(map(_TRAINS.fullmatch, called)):
             return "it trains"
-        runs = called & self.models or any(
-            isinstance(inner, ast.Call)
-            and isinstance(inner.func, ast.Attribute)
-            and getattr(inner.func.value, "id", "") in self.models
-            and not _KEEPS.fullmatch(inner.func.attr)
+        methods = [
+            (getattr(inner.func.value, "id", ""), inner.func.attr)
             for inner in ast.walk(statement)
-        )
-        return "it runs a model" if runs else ""
+            if isinstance(inner, ast.Call) and isinstance(inner.func, ast.Attribute)
+        ]
+        if any(holder in self.classes and method == "from_pretrained" for holder, method in methods):
+            return "it asks for weights"
+        runs = any(holder in self.models and not _KEEPS.fullmatch(method) for holder, method in methods)
+        return "it runs a model" if runs or called & self.models else ""
 
 
-def _models(tree: ast.Module) -> set[str]:
-    """The names that the top level of a file gives to modules of classes that it defines."""
-    classes = {
-        node.name
-        for node in tree.body
-        if isinstance(node, ast.ClassDef) and any("Module" in ast.unparse(base) for base in node.bases)
-    }
-    made = [node for node in tree.body if isinstance(node, ast.Assign) and _calls(node.value) & classes]
-    return {target.id for node in made for target in node.targets if isinstance(target, ast.Name)}
+def _module_classes(tree: ast.Module) -> set[str]:
+    """The classes of modules that a file defines."""
+    classes = [node for node in tree.body if isinstance(node, ast.ClassDef)]
+    return {node.name for node in classes if any("Module" in ast.unparse(base) for base in node.bases)}
 
 
 def _training_functions(tree: ast.Module) -> set[str]:

@@ -56,6 +56,15 @@ def test_a_model_that_a_file_runs_when_it_is_imported_is_not_run(made, tmp_path,
     assert told.endswith("of model.py is left out: it runs a model")
 
 
+def test_weights_that_a_file_asks_for_when_it_is_imported_are_left_out(made, tmp_path):
+    asks = "    @classmethod\n    def from_pretrained(cls):\n        raise TimeoutError\n"
+    text = f"{NET}\n{asks}\nnet = Net.from_pretrained()\nprint(net(torch.zeros(1, 3).long()))\n"
+    assert made("Net", text).fresh().head.out_features == 11
+    first, second = programs.told(tmp_path / "model.py")
+    assert first.endswith("of model.py is left out: it asks for weights")
+    assert "NameError" in second
+
+
 def test_a_start_of_the_program_is_no_training_at_import(made, tmp_path):
     made("Net", NET + "\nif __name__ == '__main__':\n    Net()(torch.zeros(1, 3).long()).sum().backward()\n")
     assert programs.told(tmp_path / "model.py") == []
