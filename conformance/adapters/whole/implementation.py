@@ -6,12 +6,13 @@ sentence each, what of the thing that was pointed at could not be tested, and wh
 
 from __future__ import annotations
 
+import inspect
 import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import nn
@@ -47,6 +48,8 @@ from conformance.adapters.whole.variants import variants
 from conformance.protocol import WHOLE_MODELS, NotProvided
 
 NORM = "norm-is-its-formula"
+_NORM_SIDES = re.compile(r"(pre|post)_?(layer_?)?(norm|ln)|(norm|ln)_?first|normalize_?before")
+"""Names of flags by which a layer is told where its norms stand."""
 
 
 class PointedImplementation:
@@ -243,6 +246,8 @@ class PointedImplementation:
             )
         if found is not None and found.own_norms:  # a mistake of theirs that is told is none of the layer's
             found.norms_mended = self._is_told(found.own_norms)
+        if found is not None and self.whole is not None and (told := _told_its_norms(found.cls)):
+            raise NotProvided(f"the callers of {found.cls.__name__} say where its norms stand, by {told}")
         if role == "swiglu" and found is not None and (told := _other_gate(found.cls)):
             raise NotProvided(f"{found.cls.__name__} is no SwiGLU by its own words: its gate goes through {told}")
         return self.parts.build(role, config)
@@ -318,6 +323,15 @@ def _other_gate(cls: type) -> str:
         return ""
     named = re.search(r"(?i)\b(gelu|relu|sigmoid|tanh)\b|geglu|reglu", source)
     return named[0] if named else ""
+
+
+def _told_its_norms(cls: type) -> str:
+    """The parameter of a layer's forward that says where its norms stand; "" for none."""
+    with suppress(TypeError, ValueError):
+        if issubclass(cls, nn.Module):
+            names = inspect.signature(cast(type[nn.Module], cls).forward).parameters
+            return next((name for name in names if _NORM_SIDES.fullmatch(name.lower())), "")
+    return ""
 
 
 def _resolutions(parts: TorchModuleImplementation | FunctionImplementation | None) -> Mapping[str, Resolution]:

@@ -41,6 +41,7 @@ class StateProbes(LengthProbes):
                 numbers
                 and bool((buffer != 0).any())
                 and not _is_mask(buffer)
+                and not _is_kept_beside(self.module, name, buffer)
                 and not is_for_another_method(self.module, name)
                 and not self._is_for_some_arguments(name)
             ):
@@ -122,6 +123,15 @@ class _FirstWrites(Watching):
 
 def _memory(tensor: Tensor) -> int:
     return tensor.untyped_storage()._cdata
+
+
+def _is_kept_beside(module: nn.Module, name: str, buffer: Tensor) -> bool:
+    """Whether its part keeps the same numbers under another name, too, and may read them there."""
+    kept = vars(module.get_submodule(name.rpartition(".")[0])).values()
+    return any(
+        isinstance(one, Tensor) and one.shape == buffer.shape and torch.allclose(one.to(buffer.dtype), buffer)
+        for one in kept
+    )
 
 
 def _is_mask(buffer: Tensor) -> bool:

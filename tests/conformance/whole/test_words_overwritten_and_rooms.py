@@ -13,7 +13,7 @@ from torch.nn import functional as F  # noqa: E402
 
 import conformance.checks  # noqa: E402, F401
 from conformance.adapters import Specification  # noqa: E402
-from conformance.adapters.whole.implementation import PointedImplementation  # noqa: E402
+from conformance.adapters.whole.implementation import PointedImplementation, _told_its_norms  # noqa: E402
 from conformance.check import CHECKS  # noqa: E402
 from conformance.runner import run_check  # noqa: E402
 from conformance.verdict import Verdict  # noqa: E402
@@ -314,3 +314,43 @@ def test_a_table_that_is_made_again_in_another_precision_is_nothing_forgotten():
     assert result(Cached, "model-state-dict-makes-an-equal-model").verdict is not Verdict.FAIL
     assert result(Cached, "model-what-it-keeps-reaches-the-answer").verdict is not Verdict.FAIL
     assert result(Drawn, "model-state-dict-makes-an-equal-model").verdict is Verdict.FAIL
+
+
+class CopiedTable(nn.Module):
+    """What its forward reads is the table, and what its state keeps is the same table by another name."""
+
+    def __init__(self, d_model=16, longest=64):
+        super().__init__()
+        self.out = nn.Linear(d_model, d_model)
+        self.codes = torch.sin(torch.arange(longest)[:, None] * 10.0 ** (-torch.arange(d_model) / d_model))
+        self.register_buffer("positional_encoding", self.codes)
+
+    def forward(self, x):
+        return self.out(x) + self.codes[: x.shape[1]]
+
+
+def test_a_table_that_is_read_by_another_name_reaches_the_answer():
+    assert result(CopiedTable, "model-what-it-keeps-reaches-the-answer").verdict is not Verdict.FAIL
+
+
+class ToldEncoderLayer(nn.Module):
+    """A layer that its caller tells where its norms stand."""
+
+    def __init__(self, d_model, n_heads, d_ff, dropout=0.0):
+        super().__init__()
+        self.attention = nn.MultiheadAttention(d_model, n_heads, dropout, batch_first=True)
+        self.norm1, self.norm2 = nn.LayerNorm(d_model), nn.LayerNorm(d_model)
+        self.ffn = nn.Sequential(nn.Linear(d_model, d_ff), nn.ReLU(), nn.Linear(d_ff, d_model))
+
+    def forward(self, x, pre_norm=False):
+        if pre_norm:
+            y = self.norm1(x)
+            x = x + self.attention(y, y, y, need_weights=False)[0]
+            return x + self.ffn(self.norm2(x))
+        x = self.norm1(x + self.attention(x, x, x, need_weights=False)[0])
+        return self.norm2(x + self.ffn(x))
+
+
+def test_a_layer_may_be_told_where_its_norms_stand():
+    assert _told_its_norms(ToldEncoderLayer) == "pre_norm"
+    assert _told_its_norms(nn.TransformerEncoderLayer) == ""
