@@ -68,6 +68,9 @@ def _whole_patches(name: str, value: Any, signature: inspect.Signature) -> Any:
     return -(-value // step) * step
 
 
+_HOLDERS = (nn.ModuleList, nn.ModuleDict)
+
+
 def _only_drops(signature: inspect.Signature) -> bool:
     """Whether all that a constructor takes are rates of dropout."""
     return bool(signature.parameters) and all(meaning(name) == "dropout" for name in signature.parameters)
@@ -226,6 +229,8 @@ class Constructions(Returns):
             try:
                 bound.arguments[name] = self._settled(name, value)
             except Unknown:
+                if made_by in _HOLDERS:  # one that holds nothing would be another model
+                    raise
                 if parameter.default is parameter.empty:
                     needed = self._needed(made_by, name, parameter.annotation, bound.arguments)
                     bound.arguments[name] = plain(needed)

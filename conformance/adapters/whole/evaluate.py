@@ -226,6 +226,8 @@ class Names(Expressions):
             binding = None if hidden else at.binding(name, line if at is inner else None, self._active)
             if binding is not None:
                 found = self._bound(name, binding, at)
+                if found == [] and isinstance(found, list) and name in at.growing:
+                    raise Unknown(f"{name}, which is filled step by step")
                 return self._changed(name, found, binding, at, line if at is inner else None)
             at = at.parent
         return self._global(name, scope.source)

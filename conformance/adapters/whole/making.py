@@ -17,9 +17,11 @@ import ast
 import inspect
 import itertools
 import os
+import re
 import sys
 import traceback
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from functools import partial
@@ -177,11 +179,31 @@ def all_made_of(found: Any, spec: Specification) -> Iterator[Made]:
         odd = odd or made
         if odd.large and not way.strict:  # large as the user calls it is better than small as we guess
             break
+    others = _by_functions(found, spec) if isinstance(found, type) else iter(())
     if given:
+        yield from others
         return
     if odd is None:
-        raise Unresolved(_refusal(found, spec, failures))
+        first = next(others, None)
+        if first is None:
+            raise Unresolved(_refusal(found, spec, failures))
+        odd = first
     yield odd
+    yield from others
+
+
+def _by_functions(cls: type[nn.Module], spec: Specification) -> Iterator[Made]:
+    """The class as functions of its file make it, which put its parts together step by step."""
+    module = sys.modules[cls.__module__]
+    for function in list(vars(module).values()):
+        if not isinstance(function, FunctionType) or function.__module__ != cls.__module__:
+            continue
+        with suppress(Exception):  # it makes something else, or wants what nothing here shows
+            if not re.search(rf"\b{cls.__name__}\(", inspect.getsource(function)) or not makes_module(function):
+                continue
+            for made in all_made_of(function, spec):
+                if type(made.fresh()) is cls:
+                    yield made
 
 
 def makes_module(function: FunctionType | MethodType) -> bool:

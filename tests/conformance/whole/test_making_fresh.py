@@ -9,6 +9,7 @@ import pytest
 torch = pytest.importorskip("torch")
 from made_subjects import CONFIG, GPT, NET, evidence  # noqa: E402
 
+from conformance.adapters import resolve  # noqa: E402
 from conformance.adapters.inference.facts import Unresolved  # noqa: E402
 from conformance.adapters.whole import scaling  # noqa: E402
 from conformance.adapters.whole.sizes import MAX_PARAMETERS  # noqa: E402
@@ -306,3 +307,37 @@ def test_a_path_may_be_meant_from_the_folder_of_its_file(made, default, given):
     files = {"settings/size.txt": "seven.."}
     text = NET_OF_A_FILE.format(default=default, given=given)
     assert made("Net", text, files, "models/model.py").fresh().head.out_features == 7
+
+
+STEP_BY_STEP = """
+class Block(nn.Module):
+    def __init__(self, d_model):
+        super().__init__()
+        self.map = nn.Linear(d_model, d_model)
+
+    def forward(self, x):
+        return x + self.map(x).relu()
+
+class Net(nn.Module):
+    def __init__(self, embed, layers: nn.ModuleList, head):
+        super().__init__()
+        self.embed, self.layers, self.head = embed, layers, head
+
+    def forward(self, ids):
+        x = self.embed(ids)
+        for layer in self.layers:
+            x = layer(x)
+        return self.head(x)
+
+def build_net(vocab_size: int, d_model: int = 16, N: int = 2) -> Net:
+    blocks = []
+    for _ in range(N):
+        blocks.append(Block(d_model))
+    return Net(nn.Embedding(vocab_size, d_model), nn.ModuleList(blocks), nn.Linear(d_model, vocab_size))
+"""
+
+
+def test_a_list_that_is_filled_step_by_step_is_not_taken_for_an_empty_one(made, tmp_path):
+    made("build_net", STEP_BY_STEP)
+    whole = resolve(f"{tmp_path / 'model.py'}:Net").whole
+    assert [type(layer).__name__ for layer in whole.module.layers] == ["Block"] * 2
