@@ -145,7 +145,9 @@ def chosen_by_arguments(cls: type) -> frozenset[str]:
 
 
 def _parameters(method: ast.FunctionDef) -> set[str]:
-    return {argument.arg for argument in [*method.args.args, *method.args.kwonlyargs]} - {"self"}
+    """What a method is handed, by name, and what holds the rest of it: ``kwargs.get("times") is not None``."""
+    rest = [method.args.kwarg] if method.args.kwarg else []
+    return {argument.arg for argument in [*method.args.args, *method.args.kwonlyargs, *rest]} - {"self"}
 
 
 def _branches(method: ast.FunctionDef, names: set[str]) -> Iterator[ast.AST]:

@@ -64,10 +64,21 @@ class ExcuseProbes(ShiftProbes, TableProbes, GradientProbes, LengthProbes, PartP
             beside = name in losses or (
                 name in others and (name in heads or (bool(heads) and self._of_a_needed_block(name, wanted)))
             )
-            if siblings_run or elsewhere or beside or re.search(r"mask_token|mask_emb", name):
+            taken_away = own == "bias" and self._is_taken_away(path)
+            if siblings_run or elsewhere or beside or taken_away or re.search(r"mask_token|mask_emb", name):
                 excused.add(name)
         excused |= self._reached_by_more(set(wanted) - excused)
         return excused | self._reached_by_what_is_left_out(set(wanted) - excused)
+
+    def _is_taken_away(self, path: str) -> bool:
+        """Whether a bias is one number for each channel before a norm whose groups have one channel each, as they may
+        have in a model that was made smaller: the norm takes it away."""
+        part = self.module.get_submodule(path)
+        beside = self.module.get_submodule(path.rpartition(".")[0]).children()
+        groups = [
+            one.num_groups for one in beside if isinstance(one, nn.GroupNorm) and one.num_groups == one.num_channels
+        ]
+        return isinstance(part, nn.Conv1d | nn.Conv2d | nn.Conv3d) and part.out_channels in groups
 
     def _needs_another_call(self, name: str) -> bool:
         """Whether a parameter, or a module that holds it and does not run, is read only where some argument is given:
@@ -106,9 +117,9 @@ class ExcuseProbes(ShiftProbes, TableProbes, GradientProbes, LengthProbes, PartP
 
     def _reached_by_more(self, names: set[str]) -> set[str]:
         """Those of these parameters that a longer input reaches: what reads whole patches or segments of tokens."""
-        if not names or not self.free_length or not self.positions:
+        if not names:
             return set()
-        for length in (32, 64):
+        for length in (self.longest or 32, 32, 64) if self.free_length else ():
             with suppress(Exception):
                 gradients = self.gradients(self.example(2, length))
                 sizes = {name: 0.0 if g is None else float(np.abs(g).max(initial=0.0)) for name, g in gradients.items()}
