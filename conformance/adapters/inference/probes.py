@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
+from dataclasses import replace
 from math import log
 from typing import Any
 
@@ -231,9 +232,27 @@ def channels(probe_: Probe, parameters: list[str], heads: int, keys: tuple[str, 
                 seen.append((last - base)[1:].abs().max())
             return float((last - base)[hidden].abs().max() / max(float(min(seen)), 1e-9))
 
+        def opened(encoding: str, shape: str, parameter: str = parameter) -> Tensor:
+            mask = torch.ones(B, heads, t_query, t_key, dtype=torch.bool)
+            return probe_.run(inputs, {parameter: ENCODINGS[encoding](SHAPES[shape][1](mask))})
+
         found = probe(parameter, leak)
         if found is not None:
-            yield found
+            yield _of_one_answer(found, opened)
+
+
+def _of_one_answer(channel: Channel, opened: Callable[[str, str], Tensor]) -> Channel:
+    """The channel without the shapes in which a mask that hides nothing gives another answer than in that of the fewest
+    axes: further axes may be broadcast against others than those of the scores."""
+    answers = {shape: opened(channel.encoding, shape) for shape in channel.shapes}
+    first = min(channel.shapes, key=lambda shape: shape.count(","))
+    near = 1e-4 * float(answers[first].abs().max()) + 1e-9
+    kept = [
+        s
+        for s, one in answers.items()
+        if one.shape == answers[first].shape and (one - answers[first]).abs().max() < near
+    ]
+    return replace(channel, shapes=tuple(kept))
 
 
 def floats(result: Any) -> Iterator[Tensor]:

@@ -194,3 +194,30 @@ class UnpacksItsRows(nn.Module):
 def test_a_component_that_takes_two_rows_only_is_refused() -> None:
     with pytest.raises(Unresolved, match="takes 2 rows only"):
         part_calling(UnpacksItsRows())
+
+
+class MasksOfTwoAxes(nn.Module):
+    """Its mask is (Tq, Tk): two axes are put before it, and more of them are broadcast against others."""
+
+    def __init__(self, embed_dim: int, num_heads: int) -> None:
+        super().__init__()
+        self.heads = num_heads
+        self.q_proj, self.k_proj, self.v_proj, self.out_proj = (nn.Linear(embed_dim, embed_dim) for _ in range(4))
+
+    def forward(self, query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None = None) -> Tensor:
+        b, n, d = query.shape
+        q = self.q_proj(query).view(b, n, self.heads, -1).transpose(1, 2)
+        k, v = (
+            f(x).view(b, -1, self.heads, d // self.heads).transpose(1, 2)
+            for f, x in ((self.k_proj, key), (self.v_proj, value))
+        )
+        scores = q @ k.mT / (d // self.heads) ** 0.5
+        if attn_mask is not None:
+            scores = scores.masked_fill(attn_mask.unsqueeze(0).unsqueeze(1) == 0, -1e9)
+        return self.out_proj((scores.softmax(-1) @ v).transpose(1, 2).reshape(-1, n, d)[:b])
+
+
+def test_a_mask_has_the_shapes_in_which_one_that_hides_nothing_changes_nothing() -> None:
+    resolution = pointed(MasksOfTwoAxes).parts.resolutions["multi_head_attention"]
+    (channel,) = resolution.conventions.channels
+    assert channel.shapes == ("(Tq, Tk)",)
