@@ -53,7 +53,8 @@ def configured(function: Callable[..., Any], model: nn.Module, options: Mapping[
         config = next((held for held in known if cls is None or isinstance(held, cls)), None)
         with suppress(Exception):  # it has fields without a default
             config = cls() if config is None and cls is not None else config
-        if config is None:
+        if config is not None:
+            given[one.name] = config
+        elif one.name in CONFIGS:
             return function
-        given[one.name] = config
     return Configured(function, given) if given else function

@@ -244,7 +244,11 @@ def channels(probe_: Probe, parameters: list[str], heads: int, keys: tuple[str, 
 def _of_one_answer(channel: Channel, opened: Callable[[str, str], Tensor]) -> Channel:
     """The channel without the shapes in which a mask that hides nothing gives another answer than in that of the fewest
     axes: further axes may be broadcast against others than those of the scores."""
-    answers = {shape: opened(channel.encoding, shape) for shape in channel.shapes}
+    answers: dict[str, Tensor] = {}
+    try:
+        answers |= {shape: opened(channel.encoding, shape) for shape in channel.shapes}
+    except Exception:  # it refuses a mask that hides nothing, which tells nothing of the others
+        return channel
     first = min(channel.shapes, key=lambda shape: shape.count(","))
     near = 1e-4 * float(answers[first].abs().max()) + 1e-9
     kept = [

@@ -179,7 +179,8 @@ def all_made_of(found: Any, spec: Specification) -> Iterator[Made]:
         odd = odd or made
         if odd.large and not way.strict:  # large as the user calls it is better than small as we guess
             break
-    others = _by_functions(found, spec) if isinstance(found, type) else iter(())
+    waits = bool(failures) and _misses_a_network(failures[-1])
+    others = _by_functions(found, spec) if isinstance(found, type) and not waits else iter(())
     if given:
         yield from others
         return

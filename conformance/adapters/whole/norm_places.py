@@ -44,11 +44,8 @@ def _place(record: Record, one: Sublayer, of: dict[Value, Norm]) -> str:
     """Where the norm behind a sublayer stands: "branch", "sum", or "" for neither."""
     if any(value in of for value in _ahead(record, one, one.out)):
         return "branch"
-    return (
-        "sum"
-        if any(_is_all_normed(record, of, value) for value in _ahead(record, one, one.sums[-1].outputs[0]))
-        else ""
-    )
+    summed = _ahead(record, one, one.sums[-1].outputs[0])
+    return "sum" if any(_is_all_normed(record, of, value) for value in summed) else ""
 
 
 def _ahead(record: Record, one: Sublayer, value: Value) -> Iterator[Value]:
