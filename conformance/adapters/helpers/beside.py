@@ -105,9 +105,9 @@ def objects_beside(found: Any, model: nn.Module, options: Mapping[str, Any]) -> 
     for cls in classes_beside(found):
         methods = {name: one for name, one in vars(cls).items() if isinstance(one, FunctionType)}
         named = {_words(cls.__name__) if name == "__call__" else name: one for name, one in methods.items()}
-        names = {_words(cls.__name__): names_of(cls)}
+        known_as = {name: names_of(cls) if one.__name__ == "__call__" else (name,) for name, one in named.items()}
         helping = {
-            name: one for name, one in named.items() if any(kind.fits(name, *names.get(name, ())) for kind in HELPERS)
+            name: one for name, one in named.items() if any(kind.fits(name, *known_as[name]) for kind in HELPERS)
         }
         if cls.__bases__ != (object,) or not helping or acts(cls):
             continue

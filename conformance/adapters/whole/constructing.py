@@ -41,6 +41,8 @@ _STAYS = ("to", "cuda", "cpu", "eval", "train", "half", "float", "double", "requ
 _WRAPPERS = ("DataParallel", "DistributedDataParallel", "compile")
 _TENSORS = (torch.tensor, torch.zeros, torch.ones, torch.arange, torch.eye, torch.full, torch.randn, torch.rand)
 _PURE = (copy.deepcopy, copy.copy, functools.partial, *_TENSORS)
+_HOLDERS = (nn.ModuleList, nn.ModuleDict)
+"""What holds other modules: one that holds nothing would make another model."""
 
 
 def _shown(name: str, value: Any) -> str:
@@ -66,9 +68,6 @@ def _whole_patches(name: str, value: Any, signature: inspect.Signature) -> Any:
     patches = [size for key, size in defaults.items() if meaning(key) == "patch" and type(size) is int and size > 0]
     step = math.lcm(*patches)
     return -(-value // step) * step
-
-
-_HOLDERS = (nn.ModuleList, nn.ModuleDict)
 
 
 def _only_drops(signature: inspect.Signature) -> bool:
@@ -229,7 +228,7 @@ class Constructions(Returns):
             try:
                 bound.arguments[name] = self._settled(name, value)
             except Unknown:
-                if made_by in _HOLDERS:  # one that holds nothing would be another model
+                if made_by in _HOLDERS:
                     raise
                 if parameter.default is parameter.empty:
                     needed = self._needed(made_by, name, parameter.annotation, bound.arguments)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import re
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from typing import Any
@@ -19,6 +20,7 @@ from conformance.adapters.whole.entries import is_for_another_method
 from conformance.adapters.whole.length_probes import LengthProbes
 from conformance.adapters.whole.record import written_by
 from conformance.adapters.whole.running import RunningModel
+from conformance.adapters.whole.used_functions import text_of
 from conformance.adapters.whole.watching import Watching, user_line
 from conformance.protocol import Array, Arrays, NotProvided
 
@@ -126,11 +128,15 @@ def _memory(tensor: Tensor) -> int:
 
 
 def _is_kept_beside(module: nn.Module, name: str, buffer: Tensor) -> bool:
-    """Whether its part keeps the same numbers under another name, too, and may read them there."""
-    kept = vars(module.get_submodule(name.rpartition(".")[0])).values()
+    """Whether its part keeps the same numbers under another name, too, and its forward reads them there."""
+    part = module.get_submodule(name.rpartition(".")[0])
+    text = text_of(type(part).forward)
     return any(
-        isinstance(one, Tensor) and one.shape == buffer.shape and torch.allclose(one.to(buffer.dtype), buffer)
-        for one in kept
+        isinstance(one, Tensor)
+        and one.shape == buffer.shape
+        and torch.allclose(one.to(buffer.dtype), buffer)
+        and re.search(rf"\bself\.{other}\b", text) is not None
+        for other, one in vars(part).items()
     )
 
 

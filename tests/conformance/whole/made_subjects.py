@@ -32,6 +32,16 @@ class GPTConfig:
     n_embd: int = 8
     dropout: float = 0.1
 """
+ENCODER = """
+class Encoder(nn.Module):
+    def __init__(self, vocab_size=40):
+        super().__init__()
+        self.embedding = nn.Embedding(vocab_size, 8)
+
+    def forward(self, ids):
+        return self.embedding(ids)
+"""
+"""A model beside which functions and objects stand."""
 
 
 def evidence(made: Made) -> str:

@@ -6,27 +6,24 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+from made_subjects import ENCODER  # noqa: E402
+
 from conformance.adapters.helpers.beside import functions_beside, objects_beside  # noqa: E402
 from conformance.adapters.helpers.examining import examine  # noqa: E402
 
 PADDED = "padded-batches-keep-their-texts"
-FILE = """
-    class Encoder(nn.Module):
-        def __init__(self, vocab_size=40):
-            super().__init__()
-            self.embedding = nn.Embedding(vocab_size, 8)
+FILE = (
+    ENCODER
+    + """
+def glue(batch, pad=0):
+    longest = max(map(len, batch))
+    return torch.tensor([{words} + [pad] * (longest - len(text)) for text in batch])
 
-        def forward(self, ids):
-            return self.embedding(ids)
-
-    def glue(batch, pad=0):
-        longest = max(map(len, batch))
-        return torch.tensor([{words} + [pad] * (longest - len(text)) for text in batch])
-
-    class Gluing:
-        def __call__(self, batch):
-            return glue(batch)
+class Gluing:
+    def __call__(self, batch):
+        return glue(batch)
 """
+)
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,8 @@ import pytest
 
 pytest.importorskip("torch")
 
+from made_subjects import ENCODER
+
 from conformance.adapters.helpers.beside import functions_beside, objects_beside
 from conformance.adapters.helpers.configured import Configured
 from conformance.adapters.helpers.examining import examine
@@ -181,34 +183,29 @@ def test_a_function_that_takes_its_settings_in_a_config_gets_the_models(made, ke
     assert [one.edit.text for one in found.wrong] == [mend] * len(claims)
 
 
-ANNOTATED = """
-    @dataclass
-    class DataConfig:
-        pad_id: int = 3
+ANNOTATED = (
+    ENCODER
+    + """
+@dataclass
+class DataConfig:
+    pad_id: int = 3
 
-    class Encoder(nn.Module):
-        def __init__(self, vocab_size=40):
-            super().__init__()
-            self.embedding = nn.Embedding(vocab_size, 8)
+def pad_batch(texts, told: DataConfig):
+    longest = max(map(len, texts))
+    return torch.tensor([text + [told.pad_id] * (longest - len(text)) for text in texts])
 
-        def forward(self, ids):
-            return self.embedding(ids)
+class Collator:
+    def __init__(self, told: DataConfig):
+        self.told = told
 
-    def pad_batch(texts, told: DataConfig):
-        longest = max(map(len, texts))
-        return torch.tensor([text + [told.pad_id] * (longest - len(text)) for text in texts])
-
-    class Collator:
-        def __init__(self, told: DataConfig):
-            self.told = told
-
-        def __call__(self, batch):
-            return pad_batch(batch, self.told)
+    def __call__(self, batch):
+        return pad_batch(batch, self.told)
 """
+)
 
 
 def test_a_config_is_told_by_its_annotation_whatever_the_name_of_its_parameter(made):
-    model = made("Encoder", "    from dataclasses import dataclass\n" + ANNOTATED).fresh()
+    model = made("Encoder", ANNOTATED).fresh()
     (collate,) = objects_beside(type(model), model, {})
     (pad,) = (one for one in functions_beside(type(model), model, {}) if one.__name__ == "pad_batch")
     assert collate.__self__.told.pad_id == 3

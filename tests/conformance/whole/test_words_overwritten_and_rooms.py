@@ -13,7 +13,7 @@ from torch.nn import functional as F  # noqa: E402
 
 import conformance.checks  # noqa: E402, F401
 from conformance.adapters import Specification  # noqa: E402
-from conformance.adapters.whole.implementation import PointedImplementation, _told_its_norms  # noqa: E402
+from conformance.adapters.whole.implementation import PointedImplementation  # noqa: E402
 from conformance.check import CHECKS  # noqa: E402
 from conformance.runner import run_check  # noqa: E402
 from conformance.verdict import Verdict  # noqa: E402
@@ -329,8 +329,14 @@ class CopiedTable(nn.Module):
         return self.out(x) + self.codes[: x.shape[1]]
 
 
+class ForgottenTable(CopiedTable):
+    def forward(self, x):
+        return self.out(x)
+
+
 def test_a_table_that_is_read_by_another_name_reaches_the_answer():
     assert result(CopiedTable, "model-what-it-keeps-reaches-the-answer").verdict is not Verdict.FAIL
+    assert result(ForgottenTable, "model-what-it-keeps-reaches-the-answer").verdict is Verdict.FAIL
 
 
 class ToldEncoderLayer(nn.Module):
@@ -340,17 +346,40 @@ class ToldEncoderLayer(nn.Module):
         super().__init__()
         self.attention = nn.MultiheadAttention(d_model, n_heads, dropout, batch_first=True)
         self.norm1, self.norm2 = nn.LayerNorm(d_model), nn.LayerNorm(d_model)
-        self.ffn = nn.Sequential(nn.Linear(d_model, d_ff), nn.ReLU(), nn.Linear(d_ff, d_model))
+        self.linear1, self.linear2 = nn.Linear(d_model, d_ff), nn.Linear(d_ff, d_model)
+        self.dropout = nn.Dropout(dropout)
+
+    def attend(self, x):
+        return self.dropout(self.attention(x, x, x, need_weights=False)[0])
+
+    def widen(self, x):
+        return self.dropout(self.linear2(self.linear1(x).relu()))
 
     def forward(self, x, pre_norm=False):
         if pre_norm:
-            y = self.norm1(x)
-            x = x + self.attention(y, y, y, need_weights=False)[0]
-            return x + self.ffn(self.norm2(x))
-        x = self.norm1(x + self.attention(x, x, x, need_weights=False)[0])
-        return self.norm2(x + self.ffn(x))
+            x = x + self.attend(self.norm1(x))
+            return x + self.widen(self.norm2(x))
+        x = self.norm1(x + self.attend(x))
+        return self.norm2(x + self.widen(x))
 
 
-def test_a_layer_may_be_told_where_its_norms_stand():
-    assert _told_its_norms(ToldEncoderLayer) == "pre_norm"
-    assert _told_its_norms(nn.TransformerEncoderLayer) == ""
+class ToldStack(nn.Module):
+    def __init__(self, vocab_size=23, d_model=16, n_heads=2, d_ff=32, dropout=0.0, norm_first=True):
+        super().__init__()
+        self.norm_first = norm_first
+        self.words = nn.Embedding(vocab_size, d_model)
+        self.layers = nn.ModuleList([ToldEncoderLayer(d_model, n_heads, d_ff, dropout) for _ in range(2)])
+        self.head = nn.Linear(d_model, 5)
+
+    def forward(self, ids):
+        x = self.words(ids)
+        for layer in self.layers:
+            x = layer(x, pre_norm=self.norm_first)
+        return self.head(x)
+
+
+@pytest.mark.parametrize("claim", ["pre-norm-encoder-layer-formula", "post-norm-encoder-layer-formula"])
+def test_a_layer_that_its_model_tells_where_its_norms_stand_is_not_asked_alone(claim):
+    found = result(ToldStack, claim)
+    assert found.verdict is Verdict.NOT_PROVIDED
+    assert "say where its norms stand, by pre_norm" in found.message
