@@ -456,6 +456,10 @@ def _kind(found: Any) -> str:
     return f"the class {found.__name__}" if isinstance(found, type) else f"a {type(found).__name__}"
 
 
+_UNBEGUN = re.compile(r"no attribute '_(modules|parameters|buffers)'|before Module\.__init__\(\) call")
+"""What torch says of a module whose constructor did not call that of nn.Module."""
+
+
 def _refusal(found: Any, spec: Specification, failures: list[Exception]) -> str:
     """Why nothing could be made, and the line to write."""
     name = name_of(found)
@@ -463,6 +467,11 @@ def _refusal(found: Any, spec: Specification, failures: list[Exception]) -> str:
     unknown = [p.name for p in _required(found) if meaning(p.name) is None]
     if told:  # the first: it stands nearest to how the user calls it; no other way helps where a network is missed
         error = next(filter(_misses_a_network, told), told[0])
+        if _UNBEGUN.search(str(error)):
+            where = _place(error)
+            return (
+                f"{name} could not be made: a constructor does not call super().__init__() first{where}; add that line"
+            )
         reason = f"{name} could not be made: {type(error).__name__}: {' '.join(str(error).split())}"
         reason += _place(error)
     else:

@@ -201,3 +201,17 @@ def test_what_waits_for_a_network_is_made_once_only(made, monkeypatch):
     with pytest.raises(Unresolved, match="it cannot be fetched"):
         made("Net", text)
     assert len(asked) == 1
+
+
+@pytest.mark.parametrize("line", ["self.width = width", "self.map = nn.Linear(width, width)"])
+def test_a_constructor_without_that_of_the_module_is_told_the_line_that_it_lacks(made, line):
+    text = f"""
+        class Net(nn.Module):
+            def __init__(self, width=8):
+                {line}
+
+            def forward(self, x):
+                return x
+    """
+    with pytest.raises(Unresolved, match=r"does not call super\(\).__init__\(\) first.*add that line"):
+        made("Net", text)
