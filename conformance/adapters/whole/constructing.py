@@ -32,6 +32,7 @@ from conformance.adapters.whole.evaluate import BUILTINS, Written
 from conformance.adapters.whole.returning import Returns
 from conformance.adapters.whole.sizes import Sized, Unknown, meaning, plain
 from conformance.adapters.whole.syntax import Scope, Source
+from conformance.adapters.whole.usage import Surroundings
 
 _MAX_SHOWN = 50
 _SETTING = 16
@@ -132,7 +133,17 @@ class Constructions(Returns):
         return self.call(made_by, given, words)
 
     def call(self, made_by: Callable[..., Any], given: list[Any], words: Mapping[str, Any]) -> Any:
-        """Call with values (or expressions), each under its parameter's name; defaults are sized, too."""
+        """Call with values (or expressions), each under its parameter's name; defaults are sized, too.
+
+        A class is no part of itself: the ffn of FFN(dim, ffn) is a number.
+        """
+        self._active.append(made_by)
+        try:
+            return self._called(made_by, given, words)
+        finally:
+            self._active.pop()
+
+    def _called(self, made_by: Callable[..., Any], given: list[Any], words: Mapping[str, Any]) -> Any:
         try:
             signature = inspect.signature(made_by)
         except (TypeError, ValueError):
@@ -246,6 +257,12 @@ class Constructions(Returns):
 
 class Evaluator(Constructions):
     """The whole evaluator: also what a call gives, by its syntax."""
+
+    def another(self, around: Surroundings) -> Evaluator:
+        """One for a part in its own file. It knows what the part is for, so that nothing is made of itself."""
+        found = Evaluator(around, self.sizing, self._make)
+        found._active = [one for one in self._active if isinstance(one, type)]
+        return found
 
     def _settled(self, name: str, value: Any) -> Any:
         """The value; a function of the files that makes a part is one that syntax tells."""

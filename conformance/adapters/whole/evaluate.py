@@ -325,7 +325,7 @@ class Names(Expressions):
         if inspect.isclass(annotation) and self.around.is_users(annotation) and may_construct(annotation):
             return self.made(annotation)
         found = class_named_like(name, self.around.module)
-        if found is not None:
+        if found is not None and not any(found is active for active in self._active):
             return self.made(found)
         held = vars(self.around.module).get(name)  # an object that the file itself calls so: its tokenizer
         if held is not None and not isinstance(held, (type, FunctionType, ModuleType, int, float, str)):

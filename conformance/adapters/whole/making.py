@@ -358,7 +358,7 @@ def _as_part(cls: Any, evaluator: Evaluator) -> Any:
     with evaluator.once(cls):
         for way in _ways(cls, around):
             try:
-                return way.make(Evaluator(around, evaluator.sizing, _as_part))
+                return way.make(evaluator.another(around))
             except TooLarge:
                 raise
             except Exception:

@@ -39,6 +39,13 @@ def test_a_constructor_that_raises_is_quoted_with_its_line(made):
     assert '"model.py:Odd(d_model=...)"' in sentence
 
 
+def test_a_size_that_is_called_like_its_own_class_is_a_number(made):
+    text = "class FFN(nn.Sequential):\n    def __init__(self, dim, ffn):\n"
+    text += "        super().__init__(nn.Linear(dim, ffn), nn.Linear(ffn, dim))\n"
+    text += "class Layer(nn.Module):\n    def __init__(self, cfg):\n        self.ffn = FFN(cfg.dim, cfg.ffn)\n"
+    assert made("FFN", text).fresh(0)[0].out_features > 1
+
+
 def test_the_user_s_line_is_told_where_a_guess_fails_in_it(made):
     text = "class Odd(nn.Module):\n    def __init__(self, cfg):\n        self.x = {}[cfg['qux']]\n"
     sentence = refusal(made, "Odd", text)
