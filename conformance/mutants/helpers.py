@@ -548,3 +548,27 @@ changed(
     breaks=("long-texts-keep-their-end",),
     defect="A text is cut behind its end sign, which is lost.",
 )
+changed(
+    "ForbidsTheFirstWord",
+    HELPERS,
+    "{gram[-1] for",
+    "{gram[0] for",
+    breaks=("forbidden-words-would-repeat-an-n-gram",),
+    defect="The first word of an n-gram is forbidden, not the one that would end it.",
+)
+changed(
+    "MinPOfTheSum",
+    HELPERS,
+    "probs.amax(-1, keepdim=True)",
+    "probs.sum(-1, keepdim=True)",
+    breaks=("filters-keep-the-best-words",),
+    defect="The share is of all words, not of the best one.",
+)
+changed(
+    "SlopesFromOne",
+    HELPERS,
+    "start ** (head + 1)",
+    "start**head",
+    breaks=("slopes-of-alibi-are-powers-of-one-number",),
+    defect="The slopes begin with 1.",
+)

@@ -23,12 +23,13 @@ from conformance.protocol import NotProvided
 WORDS = {
     "temperature": r"temp(erature)?|tau|t",
     "top_k": r"top_?k|k",
+    "min_p": r"min_?p",
     "top_p": r"top_?p|p|nucleus(_p)?|threshold",
     "logits": LOGITS,
 }
 CUT = {"cut": r"(filter_)?thres(hold)?"}
 """Of a function that is called after top-k: the share of the tokens that it cuts off, in the place of their number."""
-OFF = {"temperature": 1.0, "top_k": 0, "top_p": 1.0, "cut": 0.0}
+OFF = {"temperature": 1.0, "top_k": 0, "top_p": 1.0, "min_p": 0.0, "cut": 0.0}
 
 
 @contextmanager
@@ -52,6 +53,8 @@ def resolve(function: Callable[..., Any]) -> list[Served]:
     arguments = read(function, {**CUT, **WORDS} if counts else WORDS, ("logits",))
     if not arguments.has("logits"):
         raise Unresolved(f"{arguments.name} has no parameter for the logits")
+    if arguments.has("min_p") and not any(arguments.has(name) for name in ("temperature", "top_k", "top_p")):
+        raise Unresolved(f"{arguments.name} keeps what comes near the best, which is no filter by rank or by sum")
     logits = noise(2, 7)
     reasons: list[str] = []
     for rows in (False, True):

@@ -1,8 +1,9 @@
-"""Helpers of decoding: paths of CTC, penalties for lengths and repetitions, lengths after convolutions."""
+"""Helpers of decoding: paths of CTC, penalties for lengths and repetitions, filters of logits, forbidden words."""
 
 from __future__ import annotations
 
 import math
+import operator
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
@@ -216,11 +217,20 @@ def repetition(penalty: Called) -> Iterator[Trouble]:
         )
 
 
+_KEPT = {
+    "k": (((2, 2), (3, 3), (1, 1)), "the {} best words"),
+    "p": (((0.65, 2), (0.3, 1), (0.95, 4)), "the best words that reach {}"),
+    "least": (((0.6, 2), (0.9, 1), (0.2, 4)), "the words with {} times the probability of the best or more"),
+}
+"""What a filter is asked for, how many of 0.4, 0.3, 0.2 and 0.1 it keeps then, and what these are."""
+
+
 @helper(
     "filters-keep-the-best-words",
-    r"top_?k|top_?p|nucleus",
+    r"top_?k|top_?p|nucleus|min_?p(_|$)",
     {
         "k": r"(top_?)?k",
+        "least": r"min_?p|least_p|p_?base",
         "p": r"(top_?)?p|threshold|nucleus_p",
         "filler": r"filter_value|fill(er|_value)?",
         "logits": r"logits?|scores|x",
@@ -228,21 +238,81 @@ def repetition(penalty: Called) -> Iterator[Trouble]:
     ("logits",),
 )
 def filtered(filter_: Called) -> Iterator[Trouble]:
-    """Of the probabilities 0.4, 0.3, 0.2 and 0.1, in any order: the k best, or the first that reach p."""
-    if filter_.has("k") == filter_.has("p"):
-        raise OtherKind("it keeps neither the k best nor those that reach p")
+    """Of the probabilities 0.4, 0.3, 0.2 and 0.1, in any order: the k best, the first that reach p, or those that are
+    at least such a share of the best."""
+    asked = [meaning for meaning in _KEPT if filter_.has(meaning)]
+    if len(asked) != 1:
+        raise OtherKind("it keeps neither the k best, nor those that reach p, nor those that come near the best")
+    cases, what = _KEPT[asked[0]]
+    if asked == ["p"] and re.search(r"min_?p", filter_.says):  # p is the share, there
+        cases, what = _KEPT["least"]
     probs = torch.tensor([[0.2, 0.4, 0.1, 0.3], [0.1, 0.2, 0.3, 0.4]])
-    for value, count in ((2, 2), (3, 3), (1, 1)) if filter_.has("k") else ((0.65, 2), (0.3, 1), (0.95, 4)):
-        made = tensor(filter_(logits=probs.log(), **{"k" if filter_.has("k") else "p": value}))
+    for value, count in cases:
+        made = tensor(filter_(logits=probs.log(), **{asked[0]: value}))
         if made.shape != probs.shape:
             raise OtherKind("it gives no logits")
         kept = made > (1e-9 if bool((made >= 0).all()) else -1e3)
         expected = torch.zeros_like(probs).scatter(1, probs.topk(count).indices, 1.0).bool()
         if not torch.equal(kept, expected):
-            what = f"the {value} best words" if filter_.has("k") else f"the best words that reach {value:g}"
             yield Trouble(
-                f"{filter_.name} does not keep {what} of the probabilities {shown(probs[0])}.",
+                f"{filter_.name} does not keep {what.format(value)} of the probabilities {shown(probs[0])}.",
                 shown(probs[0][expected[0]]),
                 shown(probs[0][kept[0]]),
             )
             return
+
+
+_TEXT = [5, 2, 6, 1, 2, 3, 1, 2, 4, 1, 2]
+_FORBIDDEN = {2: {6, 3, 4}, 3: {3, 4}, 4: set[int]()}
+"""A text, and by the size of an n-gram the words that may not follow it."""
+
+
+@helper(
+    "forbidden-words-would-repeat-an-n-gram",
+    r"n_?grams?",
+    {
+        "size": r"n|(no_repeat_?)?(n_?gram)(_?(size|len(gth)?))?|size|no_repeat|block_?size",
+        "step": r"(cur(rent)?_?)?(len(gth)?|step|pos)",
+        "rows": r"(num_?|n_?)?(hypos|beams|rows|batch(_size)?)",
+        "ids": (
+            r"ids|input_ids|tokens?|generated(_ids|_tokens)?|(prev(ious)?|decoded|output)(_input)?(_tokens|_ids)?|"
+            r"history|seq(uence)?|text|out(put)?|hyp(othesis)?|words|y|ys"
+        ),
+        "logits": r"logits?|scores|lprobs|log_?probs?|x",
+    },
+    ("ids", "size"),
+)
+def forbidden_words(forbid: Called) -> Iterator[Trouble]:
+    """The words behind each earlier place of the last n - 1 words are forbidden, and no others."""
+    forms: list[Any] = [torch.tensor([_TEXT]), torch.tensor(_TEXT), [_TEXT], _TEXT]
+    found = [[_forbidden(forbid, ids, size) for size in _FORBIDDEN] for ids in forms]
+    told = [words for words in found if None not in words and any(words)]  # no word at all: it is another form
+    if not told:
+        raise OtherKind("it gives no words")
+    best = max(told, key=lambda words: sum(map(operator.eq, words, _FORBIDDEN.values())))
+    for (size, expected), got in zip(_FORBIDDEN.items(), best, strict=True):
+        if got != expected:
+            yield Trouble(
+                f"{forbid.name} with n = {size} forbids other words than those that would repeat {size} words of the "
+                f"text {' '.join(map(str, _TEXT))}.",
+                ", ".join(map(str, sorted(expected))) or "none",
+                ", ".join(map(str, sorted(got or ()))) or "none",
+            )
+            return
+
+
+def _forbidden(forbid: Called, ids: Any, size: int) -> set[int] | None:
+    """The words that may not follow the text: those that it gives, or whose logits it lowers. None where it does not
+    run so, or gives something else."""
+    vocab, rows = 8, torch.as_tensor(ids).ndim
+    with suppress(Exception):
+        made = forbid(ids=ids, size=size, logits=torch.zeros([1] * (rows - 1) + [vocab]), step=len(_TEXT), rows=1)
+        if forbid.has("logits"):
+            scores = tensor(made)
+            return {*(scores.reshape(-1) < -100).nonzero().reshape(-1).tolist()} if scores.numel() == vocab else None
+        words = list(made.tolist() if isinstance(made, Tensor) else made)
+        if len(words) == 1 and isinstance(words[0], (list, set, tuple)):
+            words = list(words[0])
+        if all(type(word) is int for word in words):
+            return set(words)
+    return None

@@ -1,4 +1,4 @@
-"""Helpers that resize the positions of images for another grid of patches."""
+"""Helpers of positions: tables that are resized for another grid of patches, and the slopes of ALiBi."""
 
 from __future__ import annotations
 
@@ -74,3 +74,35 @@ def _resized(resize: Called) -> Tensor:
 
 def _differ(numbers: Tensor, axis: int) -> bool:
     return bool((numbers - numbers.narrow(axis, 0, 1)).abs().max() > 1e-4)
+
+
+@helper(
+    "slopes-of-alibi-are-powers-of-one-number",
+    r"alibi|slopes",
+    {
+        "heads": r"(n_?|num_?|attention_?)*heads?|h|n",
+        "keys": r"(max_?|seq_?|k(ey)?_?|kv_?|ctx_?|context_?|target_?)*(len(gth)?|size)|t|l|tk|n_key(s)?|n_ctx",
+        "queries": r"(q(uery)?_?|source_?)*(len(gth)?|size)|tq|n_quer(y|ies)",
+    },
+    ("heads",),
+)
+def alibi_slopes(slopes: Called) -> Iterator[Trouble]:
+    """Of H heads, a power of 2, the slopes are 2^(-8/H), its square, and so on; a bias falls by the slope with each
+    place."""
+    places = 5
+    for heads in (8, 4):
+        made = tensor(slopes(heads=heads, keys=places, queries=places))
+        if slopes.has("keys"):
+            rows = made.reshape(heads, -1, places)[:, -1] if made.numel() % (heads * places) == 0 else made[:0]
+            made = rows.diff(dim=-1)[:, :1].abs() if len(rows) else rows
+        if made.numel() != heads or not bool(made.isfinite().all()):
+            raise OtherKind("it gives no number for each head")
+        got = made.reshape(-1).abs()
+        expected = 2.0 ** (-8 / heads * torch.arange(1, heads + 1))
+        if not torch.allclose(got, expected.double(), rtol=1e-4):
+            yield Trouble(
+                f"{slopes.name} gives {heads} heads other slopes than ALiBi's 2^(-8h/{heads}).",
+                shown(expected),
+                shown(got),
+            )
+            return

@@ -518,3 +518,22 @@ class WordTokenizer:
             ids = [self.START, *ids[: self.max_length - 2], self.END]
             rows[row, : len(ids)] = torch.tensor(ids)
         return rows
+
+
+def banned_ngram_tokens(generated, ngram_size):
+    """The words that would repeat ngram_size words of the list."""
+    last = tuple(generated[len(generated) - ngram_size + 1 :])
+    grams = zip(*(generated[at:] for at in range(ngram_size)), strict=False)
+    return {gram[-1] for gram in grams if gram[:-1] == last}
+
+
+def min_p_filter(logits, min_p):
+    """Words far less likely than the best are removed."""
+    probs = logits.softmax(-1)
+    return logits.masked_fill(probs < min_p * probs.amax(-1, keepdim=True), float("-inf"))
+
+
+def alibi_slopes(n_heads):
+    """(n_heads,) of a power of 2."""
+    start = 2.0 ** (-8.0 / n_heads)
+    return torch.tensor([start ** (head + 1) for head in range(n_heads)])

@@ -21,6 +21,21 @@ TIME_FIRST = """
             texts.append(merged[merged != BLANK].tolist())
         return texts, best.sum(0)
 """
+FORBIDDING = """
+    def block_ngrams(logits, tokens, n):
+        for row, text in enumerate(tokens.tolist()):
+            last = text[-(n - 1):]
+            for at in range(len(text) - n + 1):
+                if text[at : at + n - 1] == last:
+                    logits[row, text[at + n - 1]] = float("-inf")
+        return logits
+"""
+SLOPED = """
+    def alibi_bias(n_heads, seq_len):
+        slopes = torch.tensor([2 ** (-8 * (h + 1) / n_heads) for h in range(n_heads)])
+        at = torch.arange(seq_len)
+        return -slopes[:, None, None] * (at[None, :] - at[:, None]).abs()
+"""
 RIGHT_ALIGNED = """
     def pad_left(items, length):
         '''the newest `length` items, right-aligned'''
@@ -119,6 +134,8 @@ ACCURACY = "accuracy-is-the-share-of-right-answers"
 @pytest.mark.parametrize(
     ("text", "right", "wrong", "claim"),
     [
+        (FORBIDDING, "text[at + n - 1]] =", "text[at]] =", "forbidden-words-would-repeat-an-n-gram"),
+        (SLOPED, "abs()", "abs() / 2", "slopes-of-alibi-are-powers-of-one-number"),
         (TIME_FIRST, "path[:n, b]", "path[:, b]", CTC),
         (TIME_FIRST, "torch.unique_consecutive(path[:n, b])", "path[:n, b]", CTC),
         (RIGHT_ALIGNED, "row[-len(items):]", "row[:len(items)]", HISTORY),
