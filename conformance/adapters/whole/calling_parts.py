@@ -48,6 +48,7 @@ from conformance.adapters.whole.part_fillers import (
     widths_in,
 )
 from conformance.adapters.whole.shapes import image_sizes, table_lengths
+from conformance.adapters.whole.told import used_as_masks
 from conformance.adapters.whole.used_functions import text_of
 from conformance.places import innermost_line
 
@@ -124,6 +125,9 @@ class _PartFinder:
             required = p.default is p.empty and p.kind is not p.VAR_POSITIONAL
             kind = "" if p.name in self.pairs else _kind(p.name, required)
             self.parameters.append(_Parameter(p.name, kind, required))
+        data = [p.name for p in self.parameters if p.kind == "x"]
+        masks = used_as_masks(module, data[1:])
+        self.parameters = [replace(p, kind="mask") if p.name in masks else p for p in self.parameters]
         self.widths = widths_in(module)
         self.heads = heads_in(module)
 

@@ -118,7 +118,7 @@ def opened(masks: tuple[Mask, ...], encoding: str, axes: str = "") -> tuple[Mask
             return ENCODINGS[encoding](torch.ones([sizes[axis] for axis in axes_], dtype=torch.bool))
 
         how = f"{encoding}, hiding nothing ({', '.join(axes_)})"
-        return Mask(mask.parameter, make, how, own=True, encoding=encoding, padding=False)
+        return Mask(mask.parameter, make, how, encoding=encoding, padding=False)
 
     return tuple(map(made, masks))
 

@@ -35,7 +35,14 @@ from conformance.adapters.whole.fillers import (
 )
 from conformance.adapters.whole.masking import choices
 from conformance.adapters.whole.shapes import number_shapes, shapes_told, table_lengths
-from conformance.adapters.whole.told import Told, called_by_forward, computed_with, taken_as_they_are, told_by_forward
+from conformance.adapters.whole.told import (
+    Told,
+    called_by_forward,
+    computed_with,
+    taken_as_they_are,
+    told_by_forward,
+    used_as_masks,
+)
 from conformance.adapters.whole.told_by_calls import told_by_calls
 from conformance.adapters.whole.usage import surroundings
 from conformance.adapters.whole.used_functions import text_of
@@ -88,6 +95,8 @@ class Proposals:
             open_ = [p.name for p in data if p.default is None]
             for name in taken_as_they_are(module, open_):
                 next(p for p in data if p.name == name).required = True
+        for name in used_as_masks(module, [p.name for p in data[1:] if not p.meaning]):
+            next(p for p in data if p.name == name).meaning = "mask"
         required = [p for p in self.parameters if p.required]
         meanings = {p.meaning for p in required}
         if meanings == {"mask"} or (meanings == {"cache"} and not data):

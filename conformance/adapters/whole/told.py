@@ -161,6 +161,40 @@ def computed_with(module: nn.Module, parameters: Sequence[str]) -> list[str]:
     return [name for name in taken_as_they_are(module, parameters) if name in used]
 
 
+def used_as_masks(module: nn.Module, parameters: Sequence[str]) -> list[str]:
+    """Those of these parameters that forward hands on as a mask, as they are or turned: ``x.masked_fill(pad.t(), 0)``,
+    ``attend(x, key_padding_mask=~keep)``."""
+    if (tree := _syntax_of_forward(module)) is None:
+        return []
+    handed: set[str] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call):
+            filling = isinstance(node.func, ast.Attribute) and node.func.attr.startswith("masked_fill")
+            handed |= {_turned_name(one) for one in node.args[:1] if filling}
+            handed |= {_turned_name(word.value) for word in node.keywords if "mask" in (word.arg or "")}
+    return [name for name in parameters if name in handed]
+
+
+_TURNS = frozenset(
+    ["t", "T", "mT", "transpose", "permute", "unsqueeze", "squeeze", "view", "reshape", "expand", "bool", "to",
+     "logical_not", "repeat", "contiguous"]
+)  # fmt: skip
+"""What makes another view of a mask, or its opposite, and asks nothing about its numbers."""
+
+
+def _turned_name(node: ast.expr) -> str:
+    """The name of which an expression is another view, or the opposite; "" where it is anything else."""
+    if isinstance(node, ast.UnaryOp):
+        return _turned_name(node.operand)
+    if isinstance(node, ast.Subscript):
+        return _turned_name(node.value)
+    if isinstance(node, ast.Call):
+        return _turned_name(node.func) if isinstance(node.func, ast.Attribute) else ""
+    if isinstance(node, ast.Attribute):
+        return _turned_name(node.value) if node.attr in _TURNS else ""
+    return node.id if isinstance(node, ast.Name) else ""
+
+
 # --- prose ----------------------------------------------------------------------------------------
 
 

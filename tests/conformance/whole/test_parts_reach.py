@@ -12,6 +12,7 @@ from torch import Tensor, nn  # noqa: E402
 import conformance.checks  # noqa: E402, F401
 from conformance.adapters.inference.facts import Unresolved  # noqa: E402
 from conformance.adapters.whole.calling_parts import part_calling  # noqa: E402
+from conformance.adapters.whole.told import used_as_masks  # noqa: E402
 from conformance.check import CHECKS  # noqa: E402
 from conformance.runner import run_check  # noqa: E402
 from conformance.verdict import Verdict  # noqa: E402
@@ -221,3 +222,29 @@ def test_a_mask_has_the_shapes_in_which_one_that_hides_nothing_changes_nothing()
     resolution = pointed(MasksOfTwoAxes).parts.resolutions["multi_head_attention"]
     (channel,) = resolution.conventions.channels
     assert channel.shapes == ("(Tq, Tk)",)
+
+
+class PadsOfRows(nn.Module):
+    """Time first, and beside it a mask whose name says nothing."""
+
+    def __init__(self, width: int = 16) -> None:
+        super().__init__()
+        self.mix = nn.Conv1d(width, width, 3, padding=1)
+
+    def forward(self, x: Tensor, pad: Tensor) -> Tensor:
+        x = x.masked_fill(pad.t()[:, :, None], 0.0)
+        return x + self.mix(x.permute(1, 2, 0)).permute(2, 0, 1)
+
+
+class WordsOfRows(PadsOfRows):
+    """What is compared with the padding are ids, and no mask."""
+
+    def forward(self, x: Tensor, pad: Tensor) -> Tensor:
+        return x.masked_fill(pad.eq(0).t()[:, :, None], 0.0)
+
+
+def test_what_forward_hands_on_as_a_mask_is_one() -> None:
+    calling = part_calling(PadsOfRows())
+    assert [mask.parameter for mask in calling.masks] == ["pad"]
+    assert not calling.batch_first
+    assert used_as_masks(WordsOfRows(), ["x", "pad"]) == []
