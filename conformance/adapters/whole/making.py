@@ -154,8 +154,9 @@ def all_made_of(found: Any, spec: Specification) -> Iterator[Made]:
     around = surroundings(sys.modules[found.__module__])
     if is_maker(found) and not makes_module(found):
         raise Unresolved(
-            f"{name_of(found)} is a function, and nothing in it says that it returns an nn.Module that it makes, so it "
-            f"is not run: annotate what it returns (-> nn.Module), or call it yourself, as in "
+            f"{name_of(found)} is a function, and nothing in it says that it returns an nn.Module that it makes, or "
+            f"that it does what a claim speaks about, so it is not run: annotate what it returns (-> nn.Module), or "
+            f"call it yourself, as in "
             f'--impl "{_line(found, spec)}"'
         )
     failures: list[Exception] = []
