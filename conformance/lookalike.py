@@ -46,7 +46,7 @@ def lookalike(check: Check, impl: Observed, failed: Sequence[int]) -> Likeness:
     sources: list[Callable[[], Source]] = [lambda: Replayed(failed), Pinned, lambda: Seeded(0), lambda: Seeded(1)]
     answers = [(source, answer) for source in sources if (answer := _answer(check, impl, source))]
     wrong = [np.asarray(answer.got) for _, answer in answers if _is_telling(answer)]
-    if not any(got.size > 1 for got in wrong) and len({float(got) for got in wrong}) < 3:
+    if not any(got.size > 1 for got in wrong) and len({float(got.reshape(())) for got in wrong}) < 3:
         return Likeness()  # a few single numbers fit too many mistakes
     deadline = time.process_time() + SECONDS
     for is_of_claim in (True, False):

@@ -12,6 +12,7 @@ import torch_subjects.families  # noqa: E402, F401
 from torch import nn  # noqa: E402
 from torch_subjects import CORRECT, WRONG, split  # noqa: E402
 
+from conformance.adapters.inference.calls import weights_of  # noqa: E402
 from conformance.adapters.inference.facts import Unresolved  # noqa: E402
 from conformance.adapters.inference.resolve import resolution_of  # noqa: E402
 
@@ -176,3 +177,16 @@ class TurnsPairsOfWords(nn.Module):
 def test_a_rotation_that_takes_no_known_layout_says_why() -> None:
     with pytest.raises(Unresolved, match="5 dimensions expected"):
         resolution_of(TurnsPairsOfWords, "rope")
+
+
+class Keeps(nn.Module):
+    """Keeps one result of the shape of the weights, under a name."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__()
+        setattr(self, name, torch.rand(2, 3, 4, 5))
+
+
+@pytest.mark.parametrize(("name", "is_found"), [("attn", True), ("attention_weights", True), ("Y", False)])
+def test_only_what_is_called_weights_is_taken_for_the_weights_that_a_module_keeps(name: str, is_found: bool) -> None:
+    assert (weights_of((), Keeps(name), (2, 3, 4, 5)) is not None) is is_found

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
+import re
 from collections.abc import Iterator, Mapping
 from copy import copy
 from typing import Any
@@ -150,13 +151,19 @@ def output_of(result: Any, shape: tuple[int, ...]) -> Tensor:
     raise ValueError(f"expected an output of shape {tuple(shape)}, got {shapes}")
 
 
+_OF_WEIGHTS = re.compile(r"att(entio)?n|weight|prob|alpha|scores?$|maps?$", re.IGNORECASE)
+"""Names under which a module keeps its attention weights; hooks keep other results of the same shape."""
+
+
 def weights_of(result: Any, module: nn.Module, shape: tuple[int, int, int, int]) -> Tensor | None:
-    """Attention weights as (B, H or 1, Tq, Tk) for `shape` (B, H, Tq, Tk): returned, or stored on the module.
+    """Attention weights as (B, H or 1, Tq, Tk) for `shape` (B, H, Tq, Tk): returned, or stored on the module under a
+    name that says so.
 
     A candidate has one of the shapes (B, H, Tq, Tk), (B, 1, Tq, Tk), (B, Tq, Tk), (B * H, Tq, Tk) and no negatives.
     """
     b, heads, t_query, t_key = shape
-    stored = [value for child in module.modules() for name, value in vars(child).items() if name[0] != "_"]
+    kept = [pair for child in module.modules() for pair in vars(child).items()]
+    stored = [value for name, value in kept if name[0] != "_" and _OF_WEIGHTS.search(name)]
     for tensor in [*tensors_in(result), *tensors_in(stored)]:
         if tensor.shape[-2:] != (t_query, t_key) or not tensor.is_floating_point() or (tensor < 0).any():
             continue
