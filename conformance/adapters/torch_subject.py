@@ -15,6 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from conformance.adapters.inference.construct import evaluating
 from conformance.places import line_of
 from conformance.protocol import ROLES, Array, Arrays
 
@@ -96,7 +97,7 @@ class TorchSubject:
     ) -> None:
         self.role = role
         self.config = ROLES[role].settings(config)
-        self.module = (module if module is not None else nn.Module()).to(dtype).eval()
+        self.module = evaluating((module if module is not None else nn.Module()).to(dtype))
         self.slots = dict(slots or {})
         self.torch_dtype = dtype
         self.dtype = np.dtype(str(dtype).removeprefix("torch."))

@@ -24,6 +24,12 @@ from conformance.adapters.inference.facts import Fact, Unresolved
 from conformance.adapters.inference.names import ALWAYS, CONFIGS, KEPT, OPTIONS, SUPPLIED, assigned, meanings, words_of
 
 
+def evaluating(module: nn.Module) -> nn.Module:
+    """The module, in evaluation mode. A class with a ``train`` of its own often forgets to return the module."""
+    module.eval()
+    return module
+
+
 class Constructor:
     """How to construct with a class or a function: `names` maps an option to the parameters that mean it, `constants`
     to the constants of the file.

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from conformance.adapters.inference.construct import Constructor
+from conformance.adapters.inference.construct import Constructor, evaluating
 from conformance.adapters.inference.facts import Fact
 from conformance.adapters.inference.probes import SIZES
 
@@ -78,7 +78,7 @@ def handed_axes(part: PartOf, other: PartOf) -> tuple[tuple[int, ...], ...] | No
     None where it cannot be run so.
     """
     width = {"d_model": SIZES["d_model"], "d_ff": SIZES["d_ff"]}
-    model = whole_model(part.whole, {**width, "n_heads": 1, "n_kv_heads": 1}).eval()
+    model = evaluating(whole_model(part.whole, {**width, "n_heads": 1, "n_kv_heads": 1}))
     axes: dict[str, tuple[int, ...]] = {}
 
     def note(path: str, given: Iterable[Any]) -> None:

@@ -17,7 +17,7 @@ from torch import nn
 from conformance.adapters.inference import parameters as p
 from conformance.adapters.inference import probes
 from conformance.adapters.inference.calls import Call, Unturned
-from conformance.adapters.inference.construct import Constructor
+from conformance.adapters.inference.construct import Constructor, evaluating
 from conformance.adapters.inference.facts import Fact, Unresolved
 from conformance.adapters.inference.norms import mend_norms
 from conformance.adapters.inference.parts import PartOf, class_made
@@ -143,7 +143,7 @@ class Resolution:
                 if isinstance(child, nn.Dropout):
                     child.p = values["dropout"]
                 vars(child).update(dict.fromkeys(_rates(child), values["dropout"]))
-        return module.eval()
+        return evaluating(module)
 
     def build(self, config: Mapping[str, Any]) -> TorchSubject:
         """A subject. Raises NotProvided for options that the class has not."""

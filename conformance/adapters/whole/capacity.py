@@ -15,6 +15,7 @@ from typing import TypeVar
 import numpy as np
 from torch import nn
 
+from conformance.adapters.inference.construct import evaluating
 from conformance.adapters.inference.facts import Fact
 from conformance.adapters.whole.configs import settings_of
 from conformance.adapters.whole.copying import in_main_dtype
@@ -38,7 +39,7 @@ def with_room(subject: M) -> M:
             changed.append(f"{name} {factor:g} -> {ROOM:g}")
     with suppress(Exception):
         if changed:
-            module = in_main_dtype(moved(made.fresh()), subject.torch_dtype).eval()
+            module = evaluating(in_main_dtype(moved(made.fresh()), subject.torch_dtype))
             fact = Fact("room", ", ".join(changed), "so that no expert turns a token away")
             other = replace(subject, made=made, module=module, known={}, facts=[*subject.facts, fact])
             if np.isfinite(other(**other.example())["out"]).all():

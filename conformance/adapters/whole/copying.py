@@ -78,16 +78,26 @@ def _copy(value: Any, memo: dict[int, Any]) -> Any:
     if type(value) in (bool, int, float, str, NoneType, FunctionType):
         return value
     if type(value) is not dict or id(value) in memo:
-        return memo[id(value)] if id(value) in memo else copy.deepcopy(value, memo)
+        return memo[id(value)] if id(value) in memo else _deep(value, memo)
     made = memo[id(value)] = {}
     made |= {copy.deepcopy(key, memo): _copy(content, memo) for key, content in value.items()}
     return made
 
 
+def _deep(value: Any, memo: dict[int, Any]) -> Any:
+    """What nobody can copy, such as a lock, a handle or a generator, is the same in the copy."""
+    try:
+        return copy.deepcopy(value, memo)
+    except TypeError as error:
+        if "cannot pickle" not in str(error):
+            raise
+        return value
+
+
 def _copy_by_hand(value: Any, memo: dict[int, Any]) -> None:
     """Put the copy of a value that cannot be asked for `__deepcopy__`, or need not be, into the memo, where deepcopy
     finds it. Of a tensor that was computed from parameters, its numbers are copied."""
-    for one in value if type(value) in (list, tuple) else (value,):
+    for one in value if type(value) in (list, tuple) else value.values() if type(value) is dict else (value,):
         if isinstance(one, Tensor) and one.grad_fn is not None:
             memo[id(one)] = one.detach().clone()
     if id(value) in memo:

@@ -30,6 +30,7 @@ from conformance.adapters.helpers.beside import (
     training_methods_of,
 )
 from conformance.adapters.helpers.implementation import HelpersImplementation
+from conformance.adapters.inference.construct import evaluating
 from conformance.adapters.inference.facts import DOUBT, RUNNING, Unresolved, describe
 from conformance.adapters.inference.resolution import Resolution
 from conformance.adapters.stated import Stated, StatedError
@@ -117,7 +118,7 @@ class PointedImplementation:
             self.whole = None if takes_each_word_alone(ran) else ran
         in_parts = made if self.running is None and made and role is None and reads_words(made) else None
         self.beside: HelpersImplementation | None = None
-        shown = self.whole.twin().module if self.whole else in_parts.fresh().eval() if in_parts else None
+        shown = self.whole.twin().module if self.whole else evaluating(in_parts.fresh()) if in_parts else None
         if shown is not None and role is None:
             options = made.options if made else {}
             beside = of_guest(guest, shown, options) if guest else _beside(found, shown, options)

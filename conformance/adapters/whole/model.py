@@ -17,6 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from conformance.adapters.inference.construct import evaluating
 from conformance.adapters.inference.facts import Fact, Unresolved
 from conformance.adapters.stated import Stated, shapes_of
 from conformance.adapters.whole.balance import BalanceProbes
@@ -111,7 +112,7 @@ def whole_model(made: Made, kind: str = "", stated: Stated | None = None) -> Who
     """
     stated = stated or Stated()
     check_device(stated.device)
-    module = made.fresh().eval()
+    module = evaluating(made.fresh())
     if stated.weights:
         load_weights(module, stated.weights)
     else:
@@ -135,7 +136,7 @@ def whole_model(made: Made, kind: str = "", stated: Stated | None = None) -> Who
     subject = _with_numbers_that_run(subject)
     subject.pad_id = pad_of(subject)
     if stated.device:
-        fresh = in_dtype(subject.made.fresh().eval(), subject.torch_dtype)
+        fresh = in_dtype(evaluating(subject.made.fresh()), subject.torch_dtype)
         check_placed(fresh, stated.device, lambda: replace(subject, module=fresh)(**subject.example()))
         subject.device = stated.device
     return subject
@@ -194,7 +195,7 @@ def takes_each_word_alone(subject: WholeModel) -> bool:
 
 def part(made: Made) -> WholeModel:
     """The component that `made` makes, as it runs: no whole model, so of no kind. Raises Unresolved."""
-    module = moved(made.fresh()).eval()
+    module = evaluating(moved(made.fresh()))
     calling = part_calling(module)
     return in_double(WholeModel(made, module, calling, "", [*made.facts, *calling.facts]))
 

@@ -21,6 +21,7 @@ import torch
 from torch import nn
 
 from conformance.adapters.inference.calls import tensors_in
+from conformance.adapters.inference.construct import evaluating
 from conformance.adapters.inference.facts import Fact
 from conformance.adapters.torch_subject import to_array
 from conformance.adapters.whole.calling import Calling, Lookups, T, default_dtype, quiet_evaluation
@@ -342,7 +343,7 @@ class RunningModel:
         """Another model made in the same way, from another seed, and moved, so that what starts at zero acts. Raises
         NotProvided where none can be made."""
         try:
-            module = in_main_dtype(moved(self.made.fresh(seed, **changes), seed), self.torch_dtype).eval()
+            module = evaluating(in_main_dtype(moved(self.made.fresh(seed, **changes), seed), self.torch_dtype))
         except NotProvided:
             raise
         except Exception as error:

@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from torch import nn
 
+from conformance.adapters.inference.construct import evaluating
 from conformance.adapters.whole.copying import in_main_dtype
 from conformance.adapters.whole.gradient_probes import GradientProbes
 from conformance.protocol import Array, NotProvided
@@ -50,7 +51,7 @@ class StartProbes(GradientProbes):
         """The matrices that start at zero and get no gradient in some steps of training, and would get one if they
         had started elsewhere; and the linear maps of which that is so of some rows only, as of queries and keys in a
         map that makes values, too. Raises NotProvided where none starts at zero."""
-        module = in_main_dtype(self.made.fresh(3), self.torch_dtype).eval()
+        module = evaluating(in_main_dtype(self.made.fresh(3), self.torch_dtype))
         zero = [
             name
             for name, p in module.named_parameters()

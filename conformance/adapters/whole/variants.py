@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from conformance.adapters.inference.construct import evaluating
 from conformance.adapters.whole.configs import fields_of, is_config, settings_of
 from conformance.adapters.whole.copying import in_main_dtype
 from conformance.adapters.whole.place_probes import PlaceProbes
@@ -55,7 +56,7 @@ def variants(subject: M) -> list[tuple[str, M]]:
 
 def _made_with(subject: M, name: str, value: Any) -> M:
     """Raises ValueError where the answer has another shape; whatever the constructor or forward raises."""
-    module = in_main_dtype(moved(subject.made.otherwise({name: value})), subject.torch_dtype).eval()
+    module = evaluating(in_main_dtype(moved(subject.made.otherwise({name: value})), subject.torch_dtype))
     other = replace(subject, module=module, known={})
     inputs = subject.example()
     out = other(**inputs)["out"]
