@@ -1,4 +1,4 @@
-"""The page of a graph: what is in it. What it does in a browser is in test_page_in_browser.py."""
+"""The page of a graph: what is in it. What it does in a browser is in test_page_in_browser.py and beside it."""
 
 import itertools
 import json

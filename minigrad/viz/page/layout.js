@@ -15,19 +15,27 @@ const readers = {}, sources = {};
 for (const [a, b] of D.wires) { (readers[a] ||= []).push(b); (sources[b] ||= []).push(a); }
 let seenAs = new Map();  /* id -> the box that shows it, while nothing opens or closes */
 const visible = id => {
-  let at = seenAs.get(id);
-  if (at === undefined) { at = id; for (const p of ancestors(id)) if (!open.has(p)) at = p; seenAs.set(id, at); }
-  return at;
+  const parent = item(id).parent;
+  if (!parent) return id;
+  let seen = seenAs.get(id);
+  if (!seen) { const around = visible(parent); seen = around === parent && open.has(parent) ? id : around; seenAs.set(id, seen); }
+  return seen;
 };
 
 /* --- layout: rows and places were computed for closed boxes when the page was written (minigrad/viz/arrangement.py). What
    is open is larger than its box: its row gets higher, its neighbours move aside, and what is joined to them moves along --- */
 const above = {}, below = {};
 for (const scope of Object.values(D.scopes)) {
+  scope.inside = scope.members.map(item);
   scope.rows = scope.rows.map(row => row.map(i => scope.members[i]));
   for (const [a, b] of scope.pairs.map(pair => pair.map(i => scope.members[i]))) { (below[a] ||= []).push(b); (above[b] ||= []).push(a); }
 }
-function layout(id) {
+function turn(id, on) {  /* opens or closes: all around it is laid out anew */
+  on ? open.add(id) : open.delete(id);
+  for (const around of [id, ...ancestors(id)]) delete D.scopes[around].laid;
+}
+const layout = id => D.scopes[id].laid ||= lay(id);
+function lay(id) {
   const scope = D.scopes[id], beside = id === D.root && D.sides.length, cells = new Map();
   for (const m of scope.members) cells.set(m, isScope(m) && open.has(m) ? layout(m) : {w: item(m).box[1], h: item(m).box[2]});
   const x = places(scope, cells), left = Math.min(...scope.members.map(m => x.get(m) - cells.get(m).w / 2));

@@ -4,64 +4,109 @@ function make(name, attrs, parent, text) {
   const e = document.createElementNS(SVG, name);
   for (const k in attrs) e.setAttribute(k, attrs[k]);
   if (text !== undefined) e.textContent = text;
-  parent.appendChild(e);
+  parent?.appendChild(e);
   return e;
 }
-function draw() {
-  const tree = layout(D.root);
+function draw() {  /* where everything stands now. What was there keeps its elements. Whoever draws then chooses or marks */
+  const begin = performance.now(), tree = layout(D.root), old = {shown, frames};
   world.setAttribute("width", tree.w); world.setAttribute("height", tree.h);
   shown = new Map(); frames = new Map(); seenAs = new Map();
-  for (const layer of ["frames", "arrows", "names", "boxes"]) $(layer).replaceChildren();
   const put = (cell, dx, dy) => {
     for (const p of cell.inside) {
-      const at = {id: p.id, x: dx + p.x, y: dy + p.y, w: p.cell.w, h: p.cell.h};
-      if (p.cell.inside) { frames.set(p.id, at); frame(p.id, at); put(p.cell, at.x, at.y); }
-      else { shown.set(p.id, at); box(p.id, at); }
+      const opened = Boolean(p.cell.inside), was = opened ? old.frames : old.shown, at = was.get(p.id) || {id: p.id, opened};
+      was.delete(p.id);
+      (opened ? frames : shown).set(p.id, at);
+      item(p.id).at = at;
+      Object.assign(at, {x: dx + p.x, y: dy + p.y, w: p.cell.w, h: p.cell.h});
+      if (opened) put(p.cell, at.x, at.y);
     }
   };
   put(tree, 0, 0);
-  intoBands();
+  old.shown.forEach(hide); old.frames.forEach(hide);
+  extent = shown.size || frames.size ? bounds([...shown.values(), ...frames.values()]) : null;
+  borders = [...frames.values()].flatMap(f => [f.x, f.x + f.w].map(x => ({x, y0: f.y, y1: f.y + f.h})));
   arrows();
-  nearby();
-  mark();
-  chart();
-  cull();
+  chartSoon();
+  spent = performance.now() - begin;
 }
-function frame(id, at) {
-  const g = make("g", {class: `frame ${D.scopes[id].side}`, "data-id": id}, $("frames"));
-  make("rect", {x: at.x, y: at.y, width: at.w, height: at.h, rx: 7}, g);
-  at.name = make("text", {class: "name", "data-id": id, x: at.x + 9, y: at.y + 15}, $("names"), `▾ ${D.scopes[id].title}`);
-  at.g = g;
+function frame(at) {
+  const g = make("g", {"data-id": at.id});
+  make("rect", {rx: 7}, g);
+  at.elements = [[g, "frames"], [make("text", {class: "name", "data-id": at.id, x: 9, y: 15}, null, `▾ ${D.scopes[at.id].title}`), "names"]];
 }
-function box(id, at) {
-  const it = item(id), module = isScope(id);
-  const g = make("g", {class: `box ${module ? "module" : it.kind} ${it.side}${it.alarm ? " alarm" : ""}`, "data-id": id, transform: `translate(${at.x},${at.y})`}, $("boxes"));
-  make("rect", {width: at.w, height: at.h, rx: module || it.kind === "op" ? 4 : at.h / 2}, g);
+function box(at) {
+  const it = item(at.id), module = isScope(at.id), g = make("g", {"data-id": at.id});
+  make("rect", {rx: module || it.kind === "op" ? 4 : at.h / 2}, g);
   make("text", {class: "title", x: at.w / 2, y: 15}, g, (module ? "▸ " : "") + it.title);
   it.lines.forEach((line, i) => make("text", {class: "small", x: at.w / 2, y: 28 + 12 * i}, g, line));
-  at.g = g;
+  at.elements = [[g, "boxes"]];
 }
-let culling = 0;
-let room = stage.getBoundingClientRect();  /* kept: to ask for it here would lay out all that is about to be hidden */
-function cull() {  /* what lies outside the window is not painted: a large graph stays smooth */
-  culling = 0;
-  const r = room, x0 = -view.x / view.k, y0 = -view.y / view.k, x1 = x0 + r.width / view.k, y1 = y0 + r.height / view.k;
-  const inside = a => a.x < x1 && a.y < y1 && a.x + a.w > x0 && a.y + a.h > y0;
-  const turn = a => { const on = inside(a); if (on !== (a.on ?? true)) { a.on = on; for (const e of [a.g, a.name]) if (e) e.style.display = on ? "" : "none"; } };
-  shown.forEach(turn); frames.forEach(turn); drawn.forEach(turn);
+function settle(at) {  /* where it stands, how large it is, and how it looks */
+  const g = at.elements[0][0], look = dress(at);
+  if (moved(at)) for (const [e] of at.elements) e.setAttribute("transform", `translate(${at.x},${at.y})`);
+  if (at.look !== look) g.setAttribute("class", look);
+  if (grown(at)) { g.firstChild.setAttribute("width", at.w); g.firstChild.setAttribute("height", at.h); }
+  at.made = {x: at.x, y: at.y, w: at.w, h: at.h};
+  at.look = look; at.marks = marks;
+}
+const moved = at => at.made?.x !== at.x || at.made.y !== at.y;
+const grown = at => at.made?.w !== at.w || at.made.h !== at.h;
+const settled = at => at.marks === marks && !moved(at) && !grown(at);
+
+/* --- the window: only what lies in it is in the page, and all frames. In each frame of the screen, elements are made, moved
+   and dressed for a few milliseconds, until all are right. Until then the graph says that it is busy --- */
+const SLICE = 6;
+let painting = 0, spent = 0, saving = null;  /* spent: milliseconds, by what came before in the same frame */
+let room = stage.getBoundingClientRect();  /* kept: to ask for it here would lay out all that is about to change */
+function soon() {
+  if (!painting) stage.setAttribute("aria-busy", true);
+  painting ||= requestAnimationFrame(paint);
+}
+function attach(part, make) {
+  if (!part.elements) make(part);
+  if (!part.on) for (const [e, layer] of part.elements) $(layer).appendChild(e);
+  part.on = true;
+}
+function hide(part) {
+  if (part.on) for (const [e] of part.elements) e.remove();
+  part.on = false;
+}
+function paint() {
+  painting = 0;
+  const x0 = -view.x / view.k, y0 = -view.y / view.k, x1 = x0 + room.width / view.k, y1 = y0 + room.height / view.k;
+  const inside = a => saving || a.opened || a.y < y1 && a.y + a.h > y0 && (a.x === undefined || a.x < x1 && a.x + a.w > x0);
+  const end = performance.now() + Math.max(1, SLICE - spent), all = [...frames.values(), ...shown.values()];
+  let over = false;
+  const late = () => over ||= performance.now() > end;
+  for (const at of all)
+    if (!inside(at)) { if (at.on && moved(at)) hide(at); }
+    else if (!(at.on && settled(at)) && !late()) { attach(at, at.opened ? frame : box); settle(at); }
+  for (const layer in asked) if (!late()) list(layer);
+  const lined = saving || !stage.classList.contains("farther"), ready = [];  /* lines come all at once: each takes long to paint */
+  for (const line of drawn) if (!line.on && (lined || line.layer === "near") && inside(line) && !late()) {
+    if (!line.d) route(line);
+    if (!line.elements && inside(line)) stroke(line);
+    if (line.elements) ready.push(line);
+  }
+  if (!over) for (const line of ready) attach(line);
+  for (const part of [...drawn, ...all]) if (part.on && !inside(part) && !late()) hide(part);
+  spent = 0;
   locate();
+  if (over) return soon();
+  stage.setAttribute("aria-busy", false);
+  saving?.();
 }
 let resting = 0;
 function detail(rest) {  /* what is too small to read goes at once, and comes back when the zoom rests: painting it takes longer than a frame */
   for (const [name, limit] of [["far", 0.55], ["farther", 0.4]])
     if (rest || view.k < limit) stage.classList.toggle(name, view.k < limit);
+  soon();
 }
 let still = 0;
 function move(zooming) {
   map.classList.remove("resting");  /* in a narrow window the map is there while one moves, and then makes way for what lies under it */
   clearTimeout(still);
   still = setTimeout(() => map.classList.add("resting"), 1500);
-  culling ||= requestAnimationFrame(cull);
   clearTimeout(resting);
   detail(!zooming);
   if (zooming) resting = setTimeout(detail, 150, true);
@@ -78,8 +123,7 @@ const bounds = all => ({
   x1: Math.max(...all.map(a => a.x + a.w)), y1: Math.max(...all.map(a => a.y + a.h)),
 });
 function aim({x0, y0, x1, y1}, k) {
-  const r = stage.getBoundingClientRect();
-  view = {x: (r.width - (x0 + x1) * k) / 2, y: (r.height - (y0 + y1) * k) / 2, k};
+  view = {x: (room.width - (x0 + x1) * k) / 2, y: (room.height - (y0 + y1) * k) / 2, k};
 }
 function overview() {  /* everything, and how large it is when all of it is in the window */
   const b = extent;
@@ -87,7 +131,6 @@ function overview() {  /* everything, and how large it is when all of it is in t
 }
 function fit() {
   if (!extent) return;
-  room = stage.getBoundingClientRect();
   const {b, k} = overview();
   aim(b, k);
   whole = true;
@@ -103,10 +146,9 @@ function arriveAt() {  /* as it opens: everything, if it can be read so; else wh
   view = {x: narrow ? (room.width - (b.x0 + b.x1) * READABLE) / 2 : room.width / 2 - x, y: 12 - b.y0 * READABLE, k: READABLE};
   whole = false;
   move();
-  cull();
 }
 function center(id, always) {
-  const at = shown.get(id) || frames.get(id), r = stage.getBoundingClientRect();
+  const at = shown.get(id) || frames.get(id), r = room;
   if (!at) return;
   if (view.k < 0.5) view.k = 0.8;
   const x = view.x + (at.x + at.w / 2) * view.k, y = view.y + (at.y + Math.min(at.h, 60) / 2) * view.k;
@@ -114,13 +156,13 @@ function center(id, always) {
   move();
 }
 function look(ids) {  /* all of them, readable and in the window: with no more movement than that takes */
-  const all = ids.map(id => shown.get(id)).filter(Boolean), r = stage.getBoundingClientRect(), margin = 30;
+  const all = ids.map(id => shown.get(id)).filter(Boolean), r = room, margin = 30;
   if (!all.length) return;
   const b = bounds(all), far = view.k < 0.5;
-  const room = Math.min((r.width - 2 * margin) / (b.x1 - b.x0), (r.height - 2 * margin) / (b.y1 - b.y0));
+  const most = Math.min((r.width - 2 * margin) / (b.x1 - b.x0), (r.height - 2 * margin) / (b.y1 - b.y0));
   const inside = view.x + b.x0 * view.k > margin && view.y + b.y0 * view.k > margin && view.x + b.x1 * view.k < r.width - margin && view.y + b.y1 * view.k < r.height - margin;
   if (inside && !far) return;
-  aim(room < 0.4 ? bounds([all[0]]) : b, Math.min(far ? 0.8 : view.k, Math.max(room, 0.4)));
+  aim(most < 0.4 ? bounds([all[0]]) : b, Math.min(far ? 0.8 : view.k, Math.max(most, 0.4)));
   whole = false;
   move();
 }
@@ -133,7 +175,6 @@ function picture() {  /* the boxes as they stand open now, whole, as an SVG file
   root.setAttribute("viewBox", `${b.x0 - pad} ${b.y0 - pad} ${b.x1 - b.x0 + 2 * pad} ${b.y1 - b.y0 + 2 * pad}`);
   root.setAttribute("width", b.x1 - b.x0 + 2 * pad); root.setAttribute("height", b.y1 - b.y0 + 2 * pad);
   root.setAttribute("class", document.documentElement.className);
-  root.querySelectorAll("[style]").forEach(e => e.removeAttribute("style"));  /* what is outside of the window, too */
   const style = document.createElementNS(SVG, "style");
   style.textContent = `${document.querySelector("style").textContent} svg { background: var(--back); font: 13px system-ui, sans-serif; position: static; }`;
   root.insertBefore(style, root.firstChild);
@@ -147,27 +188,34 @@ function reach(id, next) {  /* every box that a line leads to from this one, or 
   found.delete(id);
   return found;
 }
-function flow() {  /* what leads to the chosen box, and what it leads to */
-  const on = chosen && $("flow").checked, up = on ? reach(chosen, sources) : new Set(), down = on ? reach(chosen, readers) : new Set();
+let marks = {};
+function mark() {  /* what the looks of boxes tell: the chosen one, what leads to it and what it leads to, hits, the step */
+  const on = chosen && $("flow").checked, seen = ids => new Set(ids.map(visible));
   stage.classList.toggle("flowing", Boolean(on));
-  for (const [id, at] of shown) { at.g.classList.toggle("above", up.has(id)); at.g.classList.toggle("below", down.has(id)); }
+  marks = {
+    above: on ? reach(chosen, sources) : new Set(), below: on ? reach(chosen, readers) : new Set(),
+    hit: seen(hits), now: seen(acting()), wait: seen(frontier()), done: seen(D.steps.slice(0, step).map(s => s.node)),
+  };
+  for (const at of [...shown.values(), ...frames.values()]) at.right = false;
+  soon();
 }
-function mark() {
-  flow();
-  const seen = new Set(D.steps.slice(0, step).map(t => visible(t.node)));
-  const waiting = new Set(frontier().map(visible)), now = new Set(acting().map(visible));
-  for (const [id, at] of shown) {
-    const c = at.g.classList;
-    c.toggle("chosen", id === chosen); c.toggle("hit", hits.some(h => visible(h) === id));
-    c.toggle("now", now.has(id)); c.toggle("wait", waiting.has(id) && !now.has(id));
-    c.toggle("done", seen.has(id) && !waiting.has(id) && !now.has(id));
-  }
-  for (const [id, at] of frames) at.g.classList.toggle("chosen", id === chosen);
+function dress(at) {
+  const it = item(at.id), id = at.id, has = name => marks[name].has(id), chose = id === chosen ? " chosen" : "";
+  if (at.opened) return `frame ${it.side}${chose}`;
+  const step = has("now") ? " now" : has("wait") ? " wait" : has("done") ? " done" : "";
+  const found = ["above", "below", "hit"].filter(has).map(name => ` ${name}`).join("");
+  return `box ${isScope(id) ? "module" : it.kind} ${it.side}${it.alarm ? " alarm" : ""}${chose}${step}${found}`;
 }
 function choose(id, keep) {
   chosen = id;
   nearby(); mark();
-  if (id) { describe(id); center(id, keep); } else if (step) tell(); else panel.replaceChildren();
+  told(() => id ? describe(id) : step ? tell() : panel.replaceChildren());
+  if (id) center(id, keep);
+}
+function told(tell) {  /* a panel that opens or closes changes the room at once */
+  const empty = !panel.firstChild;
+  tell();
+  if (empty !== !panel.firstChild) room = stage.getBoundingClientRect();
 }
 function twins(id) {  /* a scope and those that mirror it on the other sides */
   const main = D.scopes[id].mirror || id;
@@ -176,7 +224,7 @@ function twins(id) {  /* a scope and those that mirror it on the other sides */
 function toggle(id) {
   if (!isScope(id) || id === D.root) return;
   const opening = !open.has(id), at = shown.get(id) || frames.get(id), x = at && view.x + at.x * view.k, y = at && view.y + at.y * view.k;
-  for (const s of twins(id)) opening ? open.add(s) : open.delete(s);
+  for (const s of twins(id)) turn(s, opening);
   draw();
   const now = shown.get(id) || frames.get(id);
   if (at && now) { view.x = x - now.x * view.k; view.y = y - now.y * view.k; move(); }  /* it stays where it was */
@@ -184,14 +232,14 @@ function toggle(id) {
 }
 function reveal(id) {
   const closed = ancestors(id).filter(p => !open.has(p));
-  if (closed.length) { closed.forEach(p => open.add(p)); draw(); }
+  if (closed.length) { closed.forEach(p => turn(p, true)); draw(); }
   choose(id, true);
 }
 function every(opening) {
   const ids = Object.keys(D.scopes).filter(s => s !== D.root && !D.sides.includes(s));
-  if (opening) ids.filter(s => !open.has(s) && ancestors(s).every(p => open.has(p))).forEach(s => open.add(s));
-  else ids.forEach(s => open.delete(s));
-  draw(); arriveAt(); choose(null);
+  if (opening) ids.filter(s => !open.has(s) && ancestors(s).every(p => open.has(p))).forEach(s => turn(s, true));
+  else ids.forEach(s => turn(s, false));
+  draw(); choose(null); arriveAt();
 }
 
 /* --- the panel --- */
@@ -236,8 +284,8 @@ const followed = new Set();
 function follow() {  /* modules open for a step that is inside, and close behind it */
   const wanted = new Set($("follow").checked ? acting().flatMap(ancestors) : []);
   const close = [...followed].filter(id => !wanted.has(id)), more = [...wanted].filter(id => !open.has(id));
-  for (const id of close) { followed.delete(id); open.delete(id); }
-  for (const id of more) { followed.add(id); open.add(id); }
+  for (const id of close) { followed.delete(id); turn(id, false); }
+  for (const id of more) { followed.add(id); turn(id, true); }
   if (close.length || more.length) draw();
 }
 function go(n) {
@@ -248,7 +296,7 @@ function go(n) {
   $("position").textContent = `${step} of ${D.steps.length}`;
   chosen = null;
   const before = whole;
-  tell();  /* first: the panel takes room */
+  told(tell);  /* first: the panel takes room */
   follow(); nearby(); mark();
   if (before) fit();
   look([...new Set(acting().map(visible))]);
@@ -285,7 +333,7 @@ function search(words) {
   hits = wanted.length ? Object.keys(text).filter(id => wanted.every(w => text[id].includes(w))) : [];
   hit = -1;
   $("found").textContent = wanted.length ? `${hits.length} found` : "";
-  if (wanted.length || panel.dataset.shows === "hits") { panel.replaceChildren(); panel.dataset.shows = "hits"; links("found", hits, 100); }
+  if (wanted.length || panel.dataset.shows === "hits") told(() => { panel.replaceChildren(); panel.dataset.shows = "hits"; links("found", hits, 100); });
   if (!wanted.length && panel.dataset.shows === "hits") delete panel.dataset.shows;
   mark();
 }
@@ -331,7 +379,7 @@ const KEYS = {
 const ANYWHERE = {
   "/": () => $("search").focus(), "0": fit, "+": () => zoom(1.25, stage.clientWidth / 2, stage.clientHeight / 2),
   "=": () => zoom(1.25, stage.clientWidth / 2, stage.clientHeight / 2), "-": () => zoom(0.8, stage.clientWidth / 2, stage.clientHeight / 2),
-  "]": () => go(step + 1), "[": () => go(step - 1), p: () => play(), "?": keys, n: () => nextHit(1), N: () => nextHit(-1),
+  "]": () => go(step + 1), "[": () => go(step - 1), p: () => play(), "?": () => told(keys), n: () => nextHit(1), N: () => nextHit(-1),
   Escape: () => { search(""); $("search").value = ""; choose(null); stage.focus(); },
 };
 function keys() {
@@ -362,33 +410,37 @@ $("search").oninput = e => search(e.target.value);
 $("more").onclick = () => every(true);
 $("less").onclick = () => every(false);
 $("fit").onclick = fit;
-$("flow").onchange = flow;
-$("save").onclick = () => {
+$("flow").onchange = mark;
+$("save").onclick = () => { saving = save; soon(); };
+function save() {
+  saving = null;
   const link = document.createElement("a");
   const address = URL.createObjectURL(new Blob([picture()], {type: "image/svg+xml"}));
   link.setAttribute("href", address);
   link.download = `${document.title.replace(/^.*: /, "").replace(/[^\w.-]+/g, "-")}.svg`;
   link.click();
   setTimeout(() => URL.revokeObjectURL(address), 1000);
-};
-for (const id of ["saved", "ties"]) { $(id).onchange = () => { arrows(); cull(); }; $(id).parentElement.hidden = !D.sides.length; }
+  soon();
+}
+for (const id of ["saved", "ties"]) { $(id).onchange = arrows; $(id).parentElement.hidden = !D.sides.length; }
 $("follow").onchange = () => go(step);
-$("help").onclick = keys;
+$("help").onclick = () => told(keys);
 $("back").onclick = () => go(step - 1);
 $("next").onclick = () => go(step + 1);
 $("play").onclick = play;
 $("slider").oninput = e => go(+e.target.value);
-function dark(on) { document.documentElement.classList.toggle("dark", on); chart(); locate(); }
+function dark(on) { document.documentElement.classList.toggle("dark", on); chartSoon(); }
 $("theme").onclick = () => dark(!document.documentElement.classList.contains("dark"));
 $("player").hidden = !D.steps.length;
 $("slider").max = D.steps.length;
 $("position").textContent = `0 of ${D.steps.length}`;
 draw();
+mark();
 arriveAt();
 dark(matchMedia("(prefers-color-scheme: dark)").matches);
 addEventListener("hashchange", arrive);
-new ResizeObserver(() => { room = stage.getBoundingClientRect(); move(); }).observe(stage);
-addEventListener("resize", () => whole && fit());
+new ResizeObserver(() => { room = stage.getBoundingClientRect(); chosen ? center(chosen) : move(); }).observe(stage);
+addEventListener("resize", () => { room = stage.getBoundingClientRect(); if (whole) fit(); });
 arrive();
 function arrive() {  /* an address can name a place: page.html#step=12&theme=dark&search=softmax */
   const asked = new URLSearchParams(location.hash.slice(1)), words = asked.get("search");
