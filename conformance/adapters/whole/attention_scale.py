@@ -8,7 +8,6 @@ import re
 from collections.abc import Iterator
 
 import torch
-from torch import nn
 
 from conformance.adapters.whole.attention import AttentionCore
 from conformance.adapters.whole.attention_lengths import has_unit_vectors
@@ -123,7 +122,7 @@ def _scale_is_named(core: AttentionCore, got: float) -> bool:
     close = [got, 1 / got, got**-2, got**2] if got > 0 else [got]
     for call in core.record.around(core.call):
         module = call.module
-        if re.search(r"T5|GPTNeo|Pix2Struct", type(module).__name__):
+        if says_unscaled(type(module)):
             return True
         for holder in (module, getattr(module, "config", None), getattr(module, "args", None)):
             for name, value in vars(holder).items() if hasattr(holder, "__dict__") else ():
@@ -133,9 +132,22 @@ def _scale_is_named(core: AttentionCore, got: float) -> bool:
                     return True
                 if isinstance(value, int | float) and any(math.isclose(value, one, rel_tol=1e-4) for one in close):
                     return True
-        if re.search(r"\b(no|without|un|not)[ -]?scal|\bmuP\b|μP|mu-?transfer", _text(module), re.I):
+        if re.search(r"\bmuP\b|μP|mu-?transfer", _text(type(module)), re.I):
             return True
     return has_a_table_for_scale(core)
+
+
+_UNSCALED = re.compile(
+    r"\b(no|without|un|not|omits?|omitted|omitting)[ -]?scal|"
+    r"\b(no|without|omits?|omitting)\b[^.\n]{0,24}(scaling|sqrt|division)|\bm?t5(config)?\b",
+    re.IGNORECASE,
+)
+"""Words by which authors say that scores are left unscaled."""
+
+
+def says_unscaled(cls: type) -> bool:
+    """Whether the name or the words of a class say that its scores are not divided, as in T5."""
+    return bool(re.search(r"T5|GPTNeo|Pix2Struct", cls.__name__) or _UNSCALED.search(_text(cls)))
 
 
 def has_a_table_for_scale(core: AttentionCore) -> bool:
@@ -153,9 +165,9 @@ def reads_another_sequence(core: AttentionCore) -> bool:
     return bool(query and key) and query[0].base is not key[0].base
 
 
-def _text(module: nn.Module) -> str:
+def _text(cls: type) -> str:
     try:
-        return inspect.getsource(type(module))
+        return inspect.getsource(cls)
     except (OSError, TypeError):
         return ""
 

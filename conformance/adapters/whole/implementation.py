@@ -35,6 +35,7 @@ from conformance.adapters.inference.facts import DOUBT, RUNNING, Unresolved, des
 from conformance.adapters.inference.resolution import Resolution
 from conformance.adapters.stated import Stated, StatedError
 from conformance.adapters.torch_module import TorchModuleImplementation
+from conformance.adapters.whole.attention_scale import says_unscaled
 from conformance.adapters.whole.class_source import source_of
 from conformance.adapters.whole.findings import Finding
 from conformance.adapters.whole.guests import Guest
@@ -49,6 +50,14 @@ from conformance.adapters.whole.variants import variants
 from conformance.protocol import WHOLE_MODELS, NotProvided
 
 NORM = "norm-is-its-formula"
+_SCALED = (
+    "attention",
+    "self_attention",
+    "multi_head_attention",
+    "grouped_query_attention",
+    "cached_attention",
+)
+"""Roles whose formula divides the scores."""
 _NORM_SIDES = re.compile(r"(pre|post)_?(layer_?)?(norm|ln)|(norm|ln)_?first|normalize_?before")
 """Names of flags by which a layer is told where its norms stand."""
 
@@ -249,6 +258,8 @@ class PointedImplementation:
             found.norms_mended = self._is_told(found.own_norms)
         if found is not None and self.whole is not None and (told := _told_its_norms(found.cls)):
             raise NotProvided(f"the callers of {found.cls.__name__} say where its norms stand, by {told}")
+        if role in _SCALED and found is not None and says_unscaled(found.cls):
+            raise NotProvided(f"{found.cls.__name__} leaves its scores unscaled on purpose, by its own words")
         if role == "swiglu" and found is not None and (told := _other_gate(found.cls)):
             raise NotProvided(f"{found.cls.__name__} is no SwiGLU by its own words: its gate goes through {told}")
         return self.parts.build(role, config)
