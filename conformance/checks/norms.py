@@ -236,8 +236,23 @@ def rms_norm_formula(impl: Any, draw: Draw) -> Evidence:
     subject, p = build_norm(impl, draw, "rms_norm", x.shape[-1], eps=eps)
     if is_bounded_below(subject, x, p["weight"], eps):
         return note("eps", "a lower bound of the denominator, and no part of the sum")
+    if impl.infers and is_beside_the_root(subject, x, p["weight"]):
+        return note("eps", "added to the root, as in bzhangGo/rmsnorm, the code of its authors")
     expected = f.rms_norm(x, p["weight"], eps)
     return close("RMSNorm(x)", subject(x=x)["out"], expected, norm_bound(subject, x.shape[-1], np.abs(expected).max()))
+
+
+def is_beside_the_root(subject: Subject, x: Array, weight: Array) -> bool:
+    """Whether it is x / (rms + eps) * weight, with one of the usual numbers for eps: for these tokens, and for ones so
+    small that it makes a difference."""
+    for eps in (1e-8, 1e-6, 1e-5, 1e-4):
+        pairs = []
+        for given in (x, 1e-3 * x):
+            root = np.sqrt((given**2).mean(-1, keepdims=True))
+            pairs.append((subject(x=given)["out"], given / (root + eps) * weight))
+        if all(np.allclose(got, expected, rtol=1e-5, atol=1e-7) for got, expected in pairs):
+            return True
+    return False
 
 
 def is_bounded_below(subject: Subject, x: Array, weight: Array, eps: float) -> bool:

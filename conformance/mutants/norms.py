@@ -206,7 +206,7 @@ class RMSNormWithoutRoot(RMSNorm):
         return {"out": x / ((x**2).mean(-1, keepdims=True) + self.config["eps"]) * p["weight"]}
 
 
-@mutant(breaks=("rms-norm-formula",), usual="so in bzhangGo/rmsnorm, the code of Zhang and Sennrich 2019")
+@mutant(breaks=("rms-norm-formula",))
 class RMSNormEpsOutsideTheRoot(RMSNorm):
     """eps is added to the root."""
 

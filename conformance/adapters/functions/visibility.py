@@ -43,7 +43,12 @@ _NEGATED = r"(~|logical_not\(|not\s)\s*\w*(mask|subsequent)\w*\s*\("
 def _said(function: Any) -> str:
     """What a docstring or a comment says that True marks; empty for nothing."""
     comments = re.findall(r"#([^\n]*)", source_of(function))
-    words = "\n".join([function.__doc__ or "", *comments]).lower()
+    return meaning_in("\n".join([function.__doc__ or "", *comments]))
+
+
+def meaning_in(text: str) -> str:
+    """What words about a mask say that True marks: KEEPS, HIDES, or "" for nothing."""
+    words = re.sub(r"\bnot\s+(masked|padd(ed|ing)|pads?|ignored|hidden)\b", "kept", text.replace("*", "").lower())
     return next((meaning for meaning, pattern in _SAID if re.search(pattern, words)), "")
 
 

@@ -14,7 +14,7 @@ from conformance.adapters.inference.facts import Fact
 from conformance.adapters.whole.calling import Calling, T, first_data, hides, other_words, quiet_evaluation
 from conformance.adapters.whole.hiding import hides_padding
 from conformance.adapters.whole.masking import Mask, by_convention, choices
-from conformance.adapters.whole.masks_told import told_masks
+from conformance.adapters.whole.masks_told import documented_masks, told_masks
 from conformance.adapters.whole.names import PADDING_MASK
 from conformance.adapters.whole.record import record
 
@@ -53,6 +53,7 @@ def with_padding_mask(module: nn.Module, calling: Calling) -> Calling:
     filled = {mask.parameter for mask in calling.masks}
     calling = replace(calling, shares=_shares(module, calling))
     told = told_masks(module, [name for name in calling.optional_masks if name not in filled])
+    documented = documented_masks(module, calling.optional_masks)
     with quiet_evaluation(module):
         for parameter, keys in calling.optional_lengths.items():
             counted = replace(calling, lengths={**calling.lengths, parameter: keys})
@@ -63,7 +64,9 @@ def with_padding_mask(module: nn.Module, calling: Calling) -> Calling:
             if parameter in filled:
                 continue
             meanings = [one.meaning for one in calling.inputs]
-            offered = [mask for mask in by_convention(parameter, meanings, False) if not mask.square]
+            marks_real = documented.get(parameter)
+            conventions = by_convention(parameter, meanings, False, marks_real=marks_real)
+            offered = [mask for mask in conventions if not mask.square]
             if parameter in told:
                 for mask in _as_told(module, calling, offered, told[parameter]):
                     fact = Fact("padding", f"{parameter} = {mask.how}", "calls in the user's files fill it so")

@@ -3,10 +3,13 @@ result; an encoder of one side, a method or a part, where forward compares sampl
 
 from __future__ import annotations
 
+import ast
 import inspect
 import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
+from functools import wraps
+from textwrap import dedent
 from types import MethodType
 from typing import Any
 
@@ -22,10 +25,69 @@ _ENCODES = re.compile(r"(encode|embed|represent)(_\w+)?|get_\w*(features|embeddi
 
 
 def with_forward(module: nn.Module) -> nn.Module:
-    """The module, with decode(encode(source), target) as its forward where its class defines none."""
-    if not has_forward(module) and all(inspect.ismethod(getattr(module, name, None)) for name in ("encode", "decode")):
-        module.forward = MethodType(_chain(module), module)
+    """The module, with decode(encode(source), target) as its forward where its class defines none; and with what it
+    takes by name, where it takes all of it as ``**words`` that it hands on."""
+    if not has_forward(module):
+        if all(inspect.ismethod(getattr(module, name, None)) for name in ("encode", "decode")):
+            module.forward = MethodType(_chain(module), module)
+    elif (taken := _taken_as_words(module)) is not None:
+        module.forward = MethodType(taken, module)
     return module
+
+
+def _taken_as_words(module: nn.Module) -> Callable[..., Any] | None:
+    """The forward of a class that requires nothing and hands ``**words`` on to a method or a part, with the parameters
+    of that one in their place; None for any other. A word that it reads itself, ``words["mask"]``, is required."""
+    own = inspect.unwrap(type(module).forward)
+    parameters = list(inspect.signature(own).parameters.values())[1:]
+    words = next((p.name for p in parameters if p.kind is p.VAR_KEYWORD), "")
+    named = [p for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
+    if not words or any(p.default is p.empty for p in named):
+        return None
+    try:
+        tree = ast.parse(dedent(inspect.getsource(own)))
+    except (OSError, TypeError, SyntaxError):
+        return None
+    to = next((call for call in ast.walk(tree) if isinstance(call, ast.Call) and _hands_on(call, words)), None)
+    function = _called(module, to.func) if to is not None else None
+    if to is None or function is None:
+        return None
+    read = {
+        node.slice.value
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Subscript) and isinstance(node.value, ast.Name) and node.value.id == words
+        if isinstance(node.slice, ast.Constant)
+    }
+    given = {p.name for p in named} | {word.arg for word in to.keywords}
+    theirs = list(inspect.signature(function).parameters.values())[len(to.args) :]
+    theirs = [p for p in theirs if p.name not in given and p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
+    theirs = [p.replace(default=p.empty) if p.name in read else p for p in theirs]
+
+    @wraps(own)
+    def forward(self: Any, *given: Any, **named: Any) -> Any:
+        return own(self, *given, **named)
+
+    first = inspect.Parameter("self", inspect.Parameter.POSITIONAL_ONLY)
+    taken = [p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in (*theirs, *named)]
+    forward.__signature__ = inspect.Signature([first, *taken])  # type: ignore[attr-defined]
+    return forward
+
+
+def _hands_on(call: ast.Call, words: str) -> bool:
+    return any(
+        word.arg is None and isinstance(word.value, ast.Name) and word.value.id == words for word in call.keywords
+    )
+
+
+def _called(module: nn.Module, function: ast.expr) -> Callable[..., Any] | None:
+    """The method of a module, or of its parent class, or the forward of its part, that a call means: bound."""
+    if not isinstance(function, ast.Attribute):
+        return None
+    if isinstance(function.value, ast.Call):  # super().forward(**words)
+        of_parent = getattr(super(type(module), module), function.attr, None)
+        return of_parent if callable(of_parent) else None
+    held = getattr(module, function.attr, None) if ast.unparse(function.value) == "self" else None
+    return held.forward if isinstance(held, nn.Module) else held if inspect.ismethod(held) else None
 
 
 def has_forward(module: nn.Module) -> bool:

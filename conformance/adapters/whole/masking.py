@@ -22,6 +22,7 @@ from torch import Tensor, nn
 
 from conformance.adapters.inference.masks import ENCODINGS, SHAPES
 from conformance.adapters.whole import names
+from conformance.adapters.whole.masks_told import documented_masks
 from conformance.adapters.whole.used_functions import text_of
 
 Inputs = Mapping[str, Any]
@@ -71,11 +72,16 @@ def visible(inputs: Inputs, keys: str, queries: str, causal: bool) -> Tensor:
 
 
 def by_convention(
-    parameter: str, meanings: Sequence[str], causal: bool | None = None, said: str = ""
+    parameter: str,
+    meanings: Sequence[str],
+    causal: bool | None = None,
+    said: str = "",
+    marks_real: bool | None = None,
 ) -> Iterator[Mask]:
     """The parameter filled in each convention that its name leaves open, the most usual first.
 
     causal: whether it hides the future too; None where its name shall tell. said: what torch's layers call it.
+    marks_real: what its documentation says that True marks; None for nothing.
     """
     lower = (said or parameter).lower()
     side = names.side_of(said or parameter)
@@ -86,7 +92,9 @@ def by_convention(
     if causal is None:
         causal = not padding_only and (keys == "tgt" or (side == "target" and not two))
     encodings = list(ENCODINGS)
-    if names.HIDES_BY_NAME.search(lower) or said == _OF_TORCHS_ATTENTION:
+    if marks_real is not None:
+        encodings = [name for name in ENCODINGS if ("hidden" in name) is not marks_real and name[:8] != "additive"]
+    elif names.HIDES_BY_NAME.search(lower) or said == _OF_TORCHS_ATTENTION:
         encodings = ["bool, True = hidden"]
     elif names.KEEPS_BY_NAME.search(lower):
         encodings = [name for name in ENCODINGS if "hidden" not in name]
@@ -267,7 +275,8 @@ def choices(
     if own:
         yield own
     said = _handed_over(module, parameters)
-    offered = {one: list(by_convention(one, meanings, causal, said.get(one, ""))) for one in parameters}
+    told = documented_masks(module, parameters)
+    offered = {one: list(by_convention(one, meanings, causal, said.get(one, ""), told.get(one))) for one in parameters}
     seen: set[tuple[str, ...]] = set()
     one_a_token = all(names.PADDING_MASK.search(said.get(one, one).lower()) for one in parameters)
     for encoding, axes, square in product(ENCODINGS, (2, 4, 3) if one_a_token else (4, 3, 2), (False, True)):

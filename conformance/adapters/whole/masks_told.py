@@ -1,7 +1,7 @@
 """What a user's own files hand a model as its masks of padding, and whether these mark what is real or what is padding.
 
 Followed are calls of a model (``model(ids, batch["mask"])``), entries of what a data set gives (``{"mask": ...}``), and
-functions named after masks of padding; what is turned round on the way tells nothing.
+functions named after masks of padding; what is turned round on the way tells nothing. Documentation says it in words.
 """
 
 from __future__ import annotations
@@ -11,9 +11,11 @@ import inspect
 import re
 import sys
 from collections.abc import Sequence
+from itertools import product
 
 from torch import nn
 
+from conformance.adapters.functions.visibility import KEEPS, meaning_in
 from conformance.adapters.whole.syntax import Binding, Scope, Source
 from conformance.adapters.whole.usage import surroundings
 
@@ -22,6 +24,26 @@ _MAKER = re.compile(r"pad\w*mask|mask\w*pad", re.IGNORECASE)
 _KEEP = {"to", "cuda", "cpu", "long", "bool", "int", "float", "type", "squeeze", "unsqueeze", "view", "repeat", "clone"}
 """Methods that leave what a mask marks as it is."""
 _DEPTH = 8
+
+
+_BEHIND = 240
+"""So many letters behind the name of a parameter may say what it marks."""
+
+
+def documented_masks(module: nn.Module, parameters: Sequence[str]) -> dict[str, bool]:
+    """Those of these parameters of which the documentation of forward, or of the class, says what they mark: True for
+    real tokens, False for padding."""
+    texts = [inspect.getdoc(one) or "" for one in (type(module).forward, type(module))]
+    found: dict[str, bool] = {}
+    for text, name in product(texts, parameters):
+        others = "|".join(re.escape(one) for one in inspect.signature(module.forward).parameters if one != name)
+        behind = re.search(rf"(?<![\w.`]){re.escape(name)}`{{0,2}}\s*[(:]([\s\S]{{0,{_BEHIND}}})", text)
+        if behind is None or name in found:
+            continue
+        own = re.split(rf"\n\s*`{{0,2}}({others or 'self'})\b|\n\s*\n", behind[1])[0]
+        if meaning := meaning_in(re.sub(r"\s*\n\s*", " ", own)):
+            found[name] = meaning == KEEPS
+    return found
 
 
 def told_masks(module: nn.Module, parameters: Sequence[str]) -> dict[str, bool]:

@@ -1,6 +1,7 @@
 """A copy of a module has the same parts, tied where those of the first are, and shares no tensor with it."""
 
 import copy
+import threading
 
 import pytest
 
@@ -8,7 +9,9 @@ torch = pytest.importorskip("torch")
 
 from torch import nn  # noqa: E402
 
+from conformance.adapters import Specification  # noqa: E402
 from conformance.adapters.whole.copying import copied  # noqa: E402
+from conformance.adapters.whole.implementation import PointedImplementation  # noqa: E402
 
 
 class Config(dict):
@@ -103,3 +106,36 @@ def test_a_dict_with_attributes_is_copied_with_what_it_holds():
     assert first.config == Config(width=4, inner=Config(depth=[1, 2]))
     assert torch.equal(second.lin.weight, first.lin.weight)
     assert second.lin.weight is not first.lin.weight
+
+
+class HoldsALock(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.lock = threading.Lock()
+        self.register_buffer("places", torch.ones(3, requires_grad=True) * 2)
+
+
+def test_what_nobody_can_copy_is_shared_and_a_buffer_with_a_graph_is_copied_without():
+    first = HoldsALock()
+    second = copied(first)
+    assert second.lock is first.lock
+    assert torch.equal(second.places, first.places)
+    assert second.places.grad_fn is None
+    assert second.places is not first.places
+
+
+class FrozenStages(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.lin = nn.Linear(4, 4)
+
+    def train(self, mode=True):
+        super().train(mode)
+
+    def forward(self, x):
+        return self.lin(x)
+
+
+def test_a_train_that_returns_nothing_is_no_obstacle():
+    found = PointedImplementation(FrozenStages, Specification("model.py", "model.py", "FrozenStages"))
+    assert not found.running.module.training

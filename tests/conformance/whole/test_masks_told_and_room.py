@@ -7,10 +7,11 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+from torch import nn  # noqa: E402
 from wholes import Whole  # noqa: E402
 
 import conformance.checks  # noqa: E402, F401
-from conformance.adapters.whole.masks_told import told_masks  # noqa: E402
+from conformance.adapters.whole.masks_told import documented_masks, told_masks  # noqa: E402
 from conformance.adapters.whole.model import whole_model  # noqa: E402
 from conformance.check import CHECKS  # noqa: E402
 from conformance.runner import run_check  # noqa: E402
@@ -181,3 +182,64 @@ def test_what_files_tell_of_a_mask(made, handed, data, told):
     files = {"data.py": data, "train.py": TRAIN.replace("HANDED", handed)}
     module = made("Classifier", CLASSIFIER.replace("WRONG", "False"), files).fresh()
     assert told_masks(module, ["mask"]) == told
+
+
+# --- what documentation says of a mask, and a forward that takes all by name
+
+BY_NAME = '''
+    class Base(nn.Module):
+        def __init__(self, vocab=23, width=16):
+            super().__init__()
+            self.words, self.places = nn.Embedding(vocab, width), nn.Embedding(32, width)
+            self.attention = nn.MultiheadAttention(width, 2, batch_first=True)
+
+        def encoded(self, input_ids, attention_mask=None):
+            x = self.words(input_ids) + self.places(torch.arange(input_ids.size(1)))
+            return x + self.attention(x, x, x, key_padding_mask=attention_mask)[0]
+
+    class Classifier(Base):
+        def __init__(self, vocab=23, width=16):
+            super().__init__(vocab, width)
+            self.head = nn.Linear(width, 3)
+
+        def forward(self, return_sequence=False, **kw):
+            """
+            input_ids (LongTensor): (B, N)
+            attention_mask (Tensor): Boolean mask ``(B, N)`` where ``True`` marks PAD
+                tokens.
+            """
+            x = self.encoded(**kw)
+            real = ~kw["attention_mask"]
+            pooled = (x * real[..., None]).sum(1) / real.sum(1, keepdim=True)
+            return (self.head(pooled), x) if return_sequence else self.head(pooled)
+'''
+
+
+def test_a_forward_that_hands_its_words_on_takes_what_they_are_handed_to(made):
+    found = whole_model(made("Classifier", BY_NAME))
+    [mask] = found.calling.masks
+    assert [one.parameter for one in found.calling.inputs] == ["input_ids"]
+    assert (mask.parameter, mask.encoding) == ("attention_mask", "bool, True = hidden")
+    wrong = BY_NAME.replace("key_padding_mask=attention_mask", "key_padding_mask=None")
+    assert [verdict(made("Classifier", text), "classifier-padding-changes-nothing") for text in (BY_NAME, wrong)] == [
+        "PASS",
+        "FAIL",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("words", "marks_real"),
+    [
+        ("mask: (B, T), 1 for tokens that are **not masked**, 0 for tokens that are masked", True),
+        ("mask: (B, T) bool, True at padding\n    other: True for real tokens", False),
+        ("mask (Tensor): 1 = real token, 0 = pad", True),
+        ("mask: (B, T)\n    other: True for real tokens", None),
+    ],
+)
+def test_documentation_says_what_a_mask_marks(words, marks_real):
+    class Model(nn.Module):
+        def forward(self, ids, mask, other):
+            return ids
+
+    Model.forward.__doc__ = f"Ids to scores.\n\n    ids: (B, T)\n    {words}\n"
+    assert documented_masks(Model(), ["mask"]).get("mask") is marks_real
