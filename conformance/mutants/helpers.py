@@ -572,3 +572,27 @@ changed(
     breaks=("slopes-of-alibi-are-powers-of-one-number",),
     defect="The slopes begin with 1.",
 )
+changed(
+    "LabelsOfThePrompt",
+    HELPERS,
+    "[-100] * len(prompt) + answer",
+    "[-100] * (len(prompt) + 1) + answer[1:]",
+    breaks=("labels-of-examples-are-the-answer",),
+    defect="The first word of the response has no label.",
+)
+changed(
+    "SpansThatEndBeforeTheText",
+    HELPERS,
+    'enumerate([*tags, "O"])',
+    "enumerate(tags)",
+    breaks=("spans-of-tags-are-all-found",),
+    defect="An entity at the end of the text is not found.",
+)
+changed(
+    "LabelsOfPadding",
+    HELPERS,
+    'one["labels"] + [-100]',
+    'one["labels"] + [pad_id]',
+    breaks=("labels-of-padding-are-ignored",),
+    defect="Padding has labels that count.",
+)

@@ -3,8 +3,8 @@
     trial          what a kind of helper is (`helper`), and how one is called
     examining      which functions of a file are helpers, and what is wrong with them
     mending        the one edit of a function that keeps the claim: its line and its text
-    texts, collating, windows, pooling, losses, routing, metrics, scheduling, images, boxes, decoding, norms,
-                   recommending, holding_out, hidden_spans
+    texts, collating, answering, windows, pooling, losses, routing, metrics, scheduling, images, boxes, decoding, norms,
+                   recommending, holding_out, hidden_spans, tagging
                    the kinds, by subject
     tokenizing     classes and functions that turn texts into ids: run on short texts and on long ones
     training       functions that train a model: called on tiny data, and watched

@@ -8,6 +8,7 @@ import re
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from textwrap import dedent
+from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -112,6 +113,7 @@ FORMS: tuple[Form, ...] = (
     lambda text: (text, text, 1),
     lambda text: (torch.ones(len(text), 6) * torch.tensor(text)[:, None], torch.tensor(text)),
     lambda text: torch.ones(len(text), 6) * torch.tensor(text)[:, None],
+    lambda text: SimpleNamespace(input_ids=text, ids=text, tokens=text, labels=text, label=1),
 )
 """What one text may be handed over as."""
 

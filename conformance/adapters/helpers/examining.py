@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from conformance.adapters.helpers import (  # noqa: F401  (they register their kinds)
+    answering,
     augmenting,
     boxes,
     collating,
@@ -31,6 +32,7 @@ from conformance.adapters.helpers import (  # noqa: F401  (they register their k
     routing,
     scheduling,
     shifted_losses,
+    tagging,
     target_masks,
     texts,
     windows,

@@ -537,3 +537,35 @@ def alibi_slopes(n_heads):
     """(n_heads,) of a power of 2."""
     start = 2.0 ** (-8.0 / n_heads)
     return torch.tensor([start ** (head + 1) for head in range(n_heads)])
+
+
+def build_example(prompt, response, eos_id, max_len):
+    """The ids of both, and labels for the response and its end."""
+    answer = [*response, eos_id][:max_len]
+    prompt = prompt[max(0, len(prompt) - (max_len - len(answer))) :]
+    return {"input_ids": prompt + answer, "labels": [-100] * len(prompt) + answer}
+
+
+def extract_spans(tags):
+    """BIO tags to (kind, start, end), the end exclusive."""
+    spans, start, kind = [], 0, ""
+    for at, tag in enumerate([*tags, "O"]):
+        if kind and tag != f"I-{kind}":
+            spans.append((kind, start, at))
+            kind = ""
+        if tag[0] == "B":
+            start, kind = at, tag[2:]
+    return spans
+
+
+def collate_examples(examples, pad_id=PAD):
+    """Ids filled with padding, and labels filled with what the loss ignores."""
+    longest = max(len(one["input_ids"]) for one in examples)
+    ids = [one["input_ids"] + [pad_id] * (longest - len(one["input_ids"])) for one in examples]
+    labels = [one["labels"] + [-100] * (longest - len(one["labels"])) for one in examples]
+    return {"input_ids": torch.tensor(ids), "labels": torch.tensor(labels)}
+
+
+def response_loss(logits, labels):
+    """The mean over the next words that have a label."""
+    return F.cross_entropy(logits[:, :-1].flatten(0, 1), labels[:, 1:].flatten(), ignore_index=-100)

@@ -388,3 +388,54 @@ def test_a_function_that_masks_words_may_be_told_of_padding(functions, right, wr
     found = examine(functions(MASKING_TOLD_OF_PADDING.replace(right, wrong) if right else MASKING_TOLD_OF_PADDING))
     assert list(found.tested) == ["masked-words-are-what-is-taught"]
     assert [said in str(one.trouble) for one in found.wrong] == [True] * bool(said)
+
+
+EXAMPLES = """
+    from typing import NamedTuple
+
+    IGNORE = -100
+
+    class Example(NamedTuple):
+        input_ids: list
+        labels: list
+
+    def make_example(question_ids, answer_ids, eos_id=2):
+        ids = question_ids + answer_ids + [eos_id]
+        return Example(ids, [IGNORE] * len(question_ids) + ids[len(question_ids):])
+
+    def collate(examples, pad_id=0):
+        longest = max(len(e.input_ids) for e in examples)
+        labels = [e.labels + [IGNORE] * (longest - len(e.labels)) for e in examples]
+        ids = [e.input_ids + [pad_id] * (longest - len(e.input_ids)) for e in examples]
+        return {"input_ids": torch.tensor(ids), "labels": torch.tensor(labels)}
+
+    def lm_loss(logits, labels):
+        return F.cross_entropy(logits[:, :-1].flatten(0, 1), labels[:, 1:].flatten(), ignore_index=IGNORE)
+
+    def get_entities(labels):
+        found, start = set(), None
+        for at, tag in enumerate(labels):
+            if start is not None and not tag.startswith("I-"):
+                found.add((start, at - 1, labels[start][2:]))
+                start = None
+            if tag.startswith("B-"):
+                start = at
+        if start is not None:
+            found.add((start, len(labels) - 1, labels[start][2:]))
+        return found
+"""
+
+
+@pytest.mark.parametrize(
+    ("right", "wrong", "claim"),
+    [
+        ("[IGNORE] * len(question_ids) + ids[len(question_ids):]", "ids", ""),  # all of the text is taught
+        ("ids[len(question_ids):]", "answer_ids + [IGNORE]", "labels-of-examples-are-the-answer"),
+        ("[IGNORE] * (longest", "[pad_id] * (longest", "labels-of-padding-are-ignored"),
+        ("if start is not None:", "if False:", "spans-of-tags-are-all-found"),
+    ],
+)
+def test_examples_batches_and_spans_of_other_forms(functions, right, wrong, claim):
+    assert examine(functions(EXAMPLES)).wrong == []
+    assert right in EXAMPLES
+    assert [one.claim for one in examine(functions(EXAMPLES.replace(right, wrong))).wrong] == ([claim] if claim else [])
