@@ -233,10 +233,15 @@ HEAD = """# The documents' listings, tested
 The five documents show PyTorch code. This page says which of their classes keep the claims, and which claims the
 others break. It is for readers of the documents who want to use their code.
 
-The suite tested every `nn.Module` class of the Python listings as it is. A whole model is tested in its own role and
-in those of its components. *Ledger rows* are the mistakes that were found in a class by reading it
+The suite tested every `nn.Module` class of the Python listings as it is. A whole model was tested in its own role and
+in the roles of its components.
+
+*Ledger rows* are the mistakes that were found in a class by reading it
 ([`tools/listings.toml`](../tools/listings.toml) lists them). A class must break the claims that belong to these rows,
 and no others.
+
+*And 8 that follow* means that eight more claims fail because of the ones that are named. *In GPTModel* means that the
+class was tested as a part of that model only.
 """
 TAIL = """
 To make this table again, where FOLDER holds the documents as text:

@@ -233,12 +233,16 @@ def table(found: Sequence[Row]) -> str:
 def page(found: Sequence[Row]) -> str:
     return (
         "# Numerics: errors beside torch's\n\n"
-        "float32 results against the float64 results of the same inputs, in units in the last place of the largest\n"
-        "value of a result; torch on the CPU, minigrad eager and compiled, with its kernels at every size.\n"
-        f"A result may have {TIMES:g} times torch's error, or {UNITS:g} units where that is more, and is finite where\n"
-        "torch's is. Of each result the row shows the input that comes nearest to that bound; inputs have magnitudes\n"
-        "1e-30 to 1e30, offsets to 1e5 (in units of the magnitude) and lengths to 100,000.\n"
-        "Made by `python -m tools.numerics --markdown docs/numerics.md`.\n\n"
+        "This page says how exact minigrad's results are, beside torch's.\n\n"
+        "Each result in float32 is compared with the result in float64 of the same inputs. The error is counted in\n"
+        "units in the last place of the largest value of the result. torch runs on the CPU. minigrad runs eager and\n"
+        "compiled, with its kernels at every size.\n\n"
+        f"An error may be {TIMES:g} times torch's, or {UNITS:g} units where that is more. A result must be finite\n"
+        "where torch's is.\n\n"
+        "Inputs have magnitudes from 1e-30 to 1e30, offsets up to 1e5 (in units of the magnitude) and lengths up to\n"
+        "100,000. The column *inputs* counts the kinds of input. A row shows the errors on the input that comes\n"
+        "nearest to what is allowed.\n\n"
+        "`python -m tools.numerics --markdown docs/numerics.md` makes this page.\n\n"
         f"{table(found)}\n"
     )
 
