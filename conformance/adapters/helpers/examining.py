@@ -23,6 +23,7 @@ from conformance.adapters.helpers import (  # noqa: F401  (they register their k
     images,
     infilling,
     losses,
+    masked_softmax,
     metrics,
     norms,
     pooling,

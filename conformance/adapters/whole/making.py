@@ -117,6 +117,19 @@ class Made:
         """The same modules with another number for the option of this very name."""
         return replace(self, _sizing=self._sizing.with_changes({}, {name: value}))
 
+    def at_its_own_sizes(self, most: int) -> Made | None:
+        """The same modules at the sizes that their author gives them, where they were made smaller; None where they
+        were not, or have more than `most` parameters at these."""
+        if not self._sizing.scaled:
+            return None
+        try:
+            limited(self._make, Sizing(), most)
+        except TooLarge:
+            return None
+        facts = [fact for fact in self.facts if fact.subject != "sizes"]
+        facts.append(Fact("sizes", "as they are", "smaller ones do not fit together"))
+        return replace(self, facts=facts, _sizing=Sizing(), large=True)
+
     def called_by(self, method: str, reason: str) -> Made:
         """The same modules with one of their methods as their forward."""
         fact = Fact(ONE_SIDE, f"{method}(...)", reason.removeprefix("UNRESOLVED: "))

@@ -49,15 +49,15 @@ def parameters_in(module: nn.Module) -> int:
     return sum(p.numel() for p in module.parameters() if not nn.parameter.is_lazy(p))
 
 
-def limited(make: Callable[[Sizing], nn.Module], sizing: Sizing) -> nn.Module:
-    """What `make` gives. Raises TooLarge as soon as it has too many parameters or takes too long."""
+def limited(make: Callable[[Sizing], nn.Module], sizing: Sizing, most: int = MAX_PARAMETERS) -> nn.Module:
+    """What `make` gives. Raises TooLarge as soon as it has more than `most` parameters or takes too long."""
     counted: dict[int, nn.Parameter] = {}
     total = 0
     start = time.thread_time()
 
     def check(parameters: int) -> None:
-        if parameters > MAX_PARAMETERS:
-            raise TooLarge(f"it would have more than {MAX_PARAMETERS:,} parameters")
+        if parameters > most:
+            raise TooLarge(f"it would have more than {most:,} parameters")
         if time.thread_time() - start > MAX_SECONDS:
             raise TooLarge(f"its constructor would take more than {MAX_SECONDS:g} s")
 

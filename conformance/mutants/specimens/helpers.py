@@ -569,3 +569,9 @@ def collate_examples(examples, pad_id=PAD):
 def response_loss(logits, labels):
     """The mean over the next words that have a label."""
     return F.cross_entropy(logits[:, :-1].flatten(0, 1), labels[:, 1:].flatten(), ignore_index=-100)
+
+
+def masked_softmax(scores, valid_lens):
+    """Of scores (B, Tq, Tk), the first valid_lens (B,) keys of each row are seen."""
+    seen = torch.arange(scores.shape[-1]) < valid_lens[:, None, None]
+    return scores.masked_fill(~seen, float("-inf")).softmax(-1)

@@ -439,3 +439,30 @@ def test_examples_batches_and_spans_of_other_forms(functions, right, wrong, clai
     assert examine(functions(EXAMPLES)).wrong == []
     assert right in EXAMPLES
     assert [one.claim for one in examine(functions(EXAMPLES.replace(right, wrong))).wrong] == ([claim] if claim else [])
+
+
+SEEN = """
+    def masked_softmax(X, valid_lens):
+        if valid_lens is None:
+            return X.softmax(-1)
+        if valid_lens.dim() == 1:
+            valid_lens = valid_lens.repeat_interleave(X.shape[1])
+        flat = X.reshape(-1, X.shape[-1])
+        hidden = torch.arange(X.shape[-1])[None] >= valid_lens.reshape(-1)[:, None]
+        flat = flat.masked_fill(hidden, -1e6)
+        return flat.reshape(X.shape).softmax(-1)
+"""
+
+
+@pytest.mark.parametrize(
+    ("right", "wrong", "says"),
+    [
+        (">=", ">", "is not the softmax of the scores"),
+        ("return flat.reshape(X.shape).softmax(-1)", "out = flat.softmax(-1)\n        out[hidden] = 0\n"
+        "        return out.reshape(X.shape)", "cannot be trained through"),
+    ],
+)  # fmt: skip
+def test_a_masked_softmax_sees_what_it_shall_and_can_be_trained_through(functions, right, wrong, says):
+    assert examine(functions(SEEN)).wrong == []
+    [found] = examine(functions(SEEN.replace(right, wrong))).wrong
+    assert says in found.trouble.sentence

@@ -11,6 +11,8 @@ from made_subjects import NET, evidence  # noqa: E402
 from torch import nn  # noqa: E402
 
 from conformance.adapters import absent_gpu  # noqa: E402
+from conformance.adapters.inference.facts import Unresolved  # noqa: E402
+from conformance.adapters.whole.remaking import otherwise_made  # noqa: E402
 from conformance.adapters.whole.sizes import MAX_PARAMETERS  # noqa: E402
 from conformance.protocol import NotProvided  # noqa: E402
 
@@ -498,3 +500,36 @@ def test_a_default_in_the_place_of_an_argument_that_nothing_tells_is_scaled_too(
     found = made("build", text, {"train.py": calls})
     assert "width 1024 -> " in evidence(found)
     assert sum(p.numel() for p in found.fresh().parameters()) < 3_000_000
+
+
+def test_a_model_that_fits_together_at_its_own_sizes_only_is_run_at_these(made):
+    text = """
+        class Patches(nn.Module):
+            def __init__(self, width=1024):
+                super().__init__()
+                self.map = nn.Linear(12, width)
+
+            def forward(self, images):
+                pieces = images.unfold(2, 2, 2).unfold(3, 2, 2).permute(0, 2, 3, 1, 4, 5)
+                return self.map(pieces.flatten(3).flatten(1, 2))
+
+        class Net(nn.Module):
+            def __init__(self, width=1024, n_layers=4):
+                super().__init__()
+                self.patches = Patches()
+                self.maps = nn.ModuleList(nn.Linear(width, width) for _ in range(n_layers))
+
+            def forward(self, images):
+                x = self.patches(images)
+                for one in self.maps:
+                    x = x + one(x)
+                return x.mean(1)
+    """
+    small = made("Net", text)
+    assert small.fresh().maps[0].out_features < 1024
+    large = small.at_its_own_sizes(10_000_000)
+    assert large.fresh().maps[0].out_features == 1024
+    assert small.at_its_own_sizes(1_000_000) is None
+    found, whole = otherwise_made(iter(()), small, Unresolved("cannot be called"))
+    assert found.facts[-1].value == "as they are"
+    assert whole.calling.main.shape[0] == 3
