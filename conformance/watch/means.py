@@ -130,9 +130,15 @@ def _weights(value: ast.expr) -> Iterator[ast.expr]:
                 yield weight
 
 
+_AS_IT_IS = re.compile(r"enumerate|iter|islice|track|\w*(tqdm|trange|bar|progress)\w*", re.IGNORECASE)
+"""What gives the elements of its first argument one by one; what makes batches of them does not."""
+
+
 def _looped(iterated: ast.expr) -> str:
     """What a loop goes through, behind `enumerate` and bars that show how far it is."""
     while isinstance(iterated, ast.Call) and iterated.args and not isinstance(iterated.args[0], ast.Starred):
+        if not _AS_IT_IS.fullmatch(ast.unparse(iterated.func).rpartition(".")[2]):
+            break
         iterated = iterated.args[0]
     return ast.unparse(iterated)
 

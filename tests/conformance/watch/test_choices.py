@@ -336,6 +336,11 @@ def test_means_that_are_weighed_by_rows_are_not_divided_by_batches(added, number
     assert (found is FAIL) is is_wrong
 
 
+def test_what_makes_batches_of_rows_gives_fewer_batches_than_rows():
+    before = BATCHES.format("loss.item() * len(x)", "len(loader)").replace("enumerate(loader)", "batches(loader, 8)")
+    assert judged("run-mean-is-over-what-is-summed", at="return total", before=before) is not FAIL
+
+
 RESUME = """
 import os
 from pathlib import Path
