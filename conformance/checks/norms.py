@@ -236,7 +236,7 @@ def rms_norm_formula(impl: Any, draw: Draw) -> Evidence:
     subject, p = build_norm(impl, draw, "rms_norm", x.shape[-1], eps=eps)
     if is_bounded_below(subject, x, p["weight"], eps):
         return note("eps", "a lower bound of the denominator, and no part of the sum")
-    if impl.infers and is_beside_the_root(subject, x, p["weight"]):
+    if getattr(impl, "infers", False) and is_beside_the_root(subject, x, p["weight"]):
         return note("eps", "added to the root, as in bzhangGo/rmsnorm, the code of its authors")
     expected = f.rms_norm(x, p["weight"], eps)
     return close("RMSNorm(x)", subject(x=x)["out"], expected, norm_bound(subject, x.shape[-1], np.abs(expected).max()))
