@@ -15,6 +15,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
+from types import FunctionType
 from typing import Any
 
 import torch
@@ -51,9 +52,13 @@ def in_place(cls: type[nn.Module], why: str) -> WholeModel:
 # --- the models that hold it ----------------------------------------------------------------------
 
 
-def _holders(cls: type, around: Surroundings) -> Iterator[type[nn.Module]]:
-    """The classes that make it, those that are the furthest above it first: they need the least."""
-    levels: list[list[type[nn.Module]]] = [[cls]]
+Holder = type[nn.Module] | FunctionType
+"""A class, or a function that puts a model together."""
+
+
+def _holders(cls: type[nn.Module], around: Surroundings) -> Iterator[Holder]:
+    """What makes it, those that are the furthest above it first: they need the least."""
+    levels: list[list[Holder]] = [[cls]]
     for _ in range(LEVELS):
         above = [holder for below in levels[-1] for holder in _makers(below, around)]
         known = {holder for level in levels for holder in level}
@@ -62,18 +67,18 @@ def _holders(cls: type, around: Surroundings) -> Iterator[type[nn.Module]]:
         yield from level
 
 
-def _makers(cls: type, around: Surroundings) -> Iterator[type[nn.Module]]:
+def _makers(cls: Holder, around: Surroundings) -> Iterator[Holder]:
     for usage in around.usages(cls):
-        name = _class_around(usage.scope)
+        name = _name_around(usage.scope)
         module = around.imported(usage.scope.source) if name else None
         found = getattr(module, name, None)
-        if isinstance(found, type) and issubclass(found, nn.Module):
+        if isinstance(found, FunctionType) or (isinstance(found, type) and issubclass(found, nn.Module)):
             yield found
 
 
-def _class_around(scope: Scope | None) -> str:
-    """The name of the class at the top of a file in which a scope stands; "" for none."""
-    while scope is not None and not (scope.is_class and scope.parent is not None and scope.parent.parent is None):
+def _name_around(scope: Scope | None) -> str:
+    """The name of the class or function at the top of a file in which a scope stands; "" for none."""
+    while scope is not None and not (scope.parent is not None and scope.parent.parent is None):
         scope = scope.parent
     return str(getattr(scope.node, "name", "")) if scope is not None else ""
 

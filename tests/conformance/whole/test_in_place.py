@@ -166,3 +166,59 @@ def test_a_part_of_what_shortens_its_input_gets_more_than_a_step_or_two(made):
     running = pointed(sys.modules["stage_of_sound"].Stage).running
     assert "taken from" in {fact.subject for fact in running.facts}
     assert running.example()["x"].shape[1] >= 6
+
+
+STACK = """
+    import torch
+    from torch import nn
+
+
+    class Layer(nn.Module):
+        def __init__(self, attention, width):
+            super().__init__()
+            self.attention, self.norm = attention, nn.LayerNorm(width)
+
+        def forward(self, x, memory):
+            return self.norm(x + self.attention(x, memory, memory)[0])
+
+
+    class Stack(nn.Module):
+        def __init__(self, features, layers):
+            super().__init__()
+            self.layers, self.norm = layers, nn.LayerNorm(features)
+
+        def forward(self, x, memory):
+            for layer in self.layers:
+                x = layer(x, memory)
+            return self.norm(x)
+
+
+    class Net(nn.Module):
+        def __init__(self, table, stack, head):
+            super().__init__()
+            self.table, self.stack, self.head = table, stack, head
+
+        def forward(self, ids):
+            x = self.table(ids)
+            return self.head(self.stack(x, x))
+"""
+BUILDER = """
+    from stack import Layer, Net, Stack
+    from torch import nn
+
+
+    def build_net(vocab_size, d_model=16, n_layers=2):
+        layers = []
+        for _ in range(n_layers):
+            layers.append(Layer(nn.MultiheadAttention(d_model, 2, batch_first=True), d_model))
+        stack = Stack(d_model, nn.ModuleList(layers))
+        return Net(nn.Embedding(vocab_size, d_model), stack, nn.Linear(d_model, vocab_size))
+"""
+
+
+def test_a_stack_of_layers_that_a_function_of_another_file_makes_is_taken_from_what_it_makes(made):
+    made("Layer", STACK, {"builder.py": BUILDER}, "stack.py")
+    running = pointed(sys.modules["stack"].Stack).running
+    facts = {fact.subject: str(fact.value) for fact in running.facts}
+    assert facts["taken from"] == "build_net, stack"
+    assert "attention" in running.inside().seen
