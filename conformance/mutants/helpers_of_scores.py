@@ -45,14 +45,6 @@ changed(
     defect="An entity at the end of the text is not found.",
 )
 changed(
-    "LabelsOfPadding",
-    HELPERS,
-    'one["labels"] + [-100]',
-    'one["labels"] + [pad_id]',
-    breaks=("labels-of-padding-are-ignored",),
-    defect="Padding has labels that count.",
-)
-changed(
     "HiddenScoresOfZero",
     HELPERS,
     'float("-inf")).softmax(-1)',

@@ -1,17 +1,13 @@
-"""Helpers of texts that end with an answer to be learned: a prompt and its answer as one example, and the labels of a
-batch of examples."""
+"""Helpers of texts that end with an answer to be learned: a prompt and its answer as one example."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from typing import Any
 
 from torch import Tensor
 
 from conformance.adapters.functions.arguments import PAD
-from conformance.adapters.functions.subjects import constants
-from conformance.adapters.helpers.collating import BATCHES, TEXTS, WORDS, made_of, tables_of
 from conformance.adapters.helpers.trial import Called, OtherKind, Trouble, helper, named_parts, shown
 
 _PROMPT, _ANSWER, _END, _PADDING = [11, 12, 13, 14], [21, 22, 23], 9, 0
@@ -94,35 +90,3 @@ def _listed(part: Any) -> list[Any]:
     if isinstance(part, Tensor):
         part = part.reshape(-1).tolist()
     return list(part) if isinstance(part, (list, tuple)) else []
-
-
-@helper("labels-of-padding-are-ignored", BATCHES, WORDS, ("texts",))
-def labels_of_a_batch(collate: Called) -> Iterator[Trouble]:
-    """Where the losses of the file say which label they ignore, labels behind the end of a text are that one."""
-    ignored = _ignored(collate)
-    form, made = made_of(collate, TEXTS)
-    del form
-    named = [(name, table) for name, table in tables_of(collate, made) if re.search(r"labels?$|target", name)]
-    if ignored is None or not named:
-        raise OtherKind("it makes no labels, or no loss says which it ignores")
-    for name, table in named:
-        behind = [int(label) for row, text in zip(table, TEXTS, strict=True) for label in row[len(text) :]]
-        if table.shape[1] != len(TEXTS[0]) or not behind:
-            raise OtherKind("its rows are longer than the texts")
-        if {*behind} != {ignored} and not {*behind} & {word for text in TEXTS for word in text}:
-            yield Trouble(
-                f"{collate.name}: {name} behind the end of a text are {behind[0]}, which the loss counts: it ignores "
-                f"{ignored}.",
-                ignored,
-                behind[0],
-            )
-            return
-
-
-def _ignored(collate: Called) -> int | None:
-    """The one label that the losses of the file leave out; None where they say none, or several."""
-    said = set(re.findall(r"ignore_index\s*=\s*(-?\w+)", collate.file))
-    known = constants(collate.function, r".*")
-    values = {int(one) if re.fullmatch(r"-?\d+", one) else known.get(one) for one in said}
-    found = values.pop() if len(values) == 1 else None
-    return found if type(found) is int and found < 0 else None

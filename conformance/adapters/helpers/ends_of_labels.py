@@ -66,7 +66,7 @@ def _says_so(collate: Called) -> bool:
 
 def _only_default_is_ignored(collate: Called) -> bool:
     """Whether every loss of its file that is told what to ignore, and one is, is told -100, and nothing makes other
-    labels -100, or weighs them."""
+    labels -100, or weighs them; but for a list of so many, which stands for a prompt."""
     code = _code(collate.file)
     told = re.findall(r"ignore_index\s*=\s*([^,()\n]+)", code)
     scope = {name: value for name, value in collate.scope.items() if type(value) is int}
@@ -75,7 +75,12 @@ def _only_default_is_ignored(collate: Called) -> bool:
     if re.search(r"reduction\s*=\s*[\"']none|reduce\s*=\s*False|mask\w*\.sum\(|weights?\.sum\(", code):
         return False
     names = "|".join([re.escape(str(IGNORED)), *(name for name, value in scope.items() if value == IGNORED)])
-    put = re.sub(rf"ignore_index\s*=\s*({names})|[!=]=\s*({names})\b|^\w+\s*=\s*{IGNORED}", "", code, flags=re.M)
+    put = re.sub(
+        rf"\[({names})\]\s*\*|ignore_index\s*=\s*({names})|[!=]=\s*({names})\b|^\w+\s*=\s*{IGNORED}",
+        "",
+        code,
+        flags=re.M,
+    )
     made_elsewhere = re.search(rf"(?<![\w.])({names})(?!\w)", put.replace(_code(collate.source), ""))
     return made_elsewhere is None and bool(told)
 

@@ -558,19 +558,6 @@ def extract_spans(tags):
     return spans
 
 
-def collate_examples(examples, pad_id=PAD):
-    """Ids filled with padding, and labels filled with what the loss ignores."""
-    longest = max(len(one["input_ids"]) for one in examples)
-    ids = [one["input_ids"] + [pad_id] * (longest - len(one["input_ids"])) for one in examples]
-    labels = [one["labels"] + [-100] * (longest - len(one["labels"])) for one in examples]
-    return {"input_ids": torch.tensor(ids), "labels": torch.tensor(labels)}
-
-
-def response_loss(logits, labels):
-    """The mean over the next words that have a label."""
-    return F.cross_entropy(logits[:, :-1].flatten(0, 1), labels[:, 1:].flatten(), ignore_index=-100)
-
-
 def masked_softmax(scores, valid_lens):
     """Of scores (B, Tq, Tk), the first valid_lens (B,) keys of each row are seen."""
     seen = torch.arange(scores.shape[-1]) < valid_lens[:, None, None]

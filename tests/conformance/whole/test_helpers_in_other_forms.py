@@ -431,7 +431,7 @@ EXAMPLES = """
     [
         ("[IGNORE] * len(question_ids) + ids[len(question_ids):]", "ids", ""),  # all of the text is taught
         ("ids[len(question_ids):]", "answer_ids + [IGNORE]", "labels-of-examples-are-the-answer"),
-        ("[IGNORE] * (longest", "[pad_id] * (longest", "labels-of-padding-are-ignored"),
+        ("[IGNORE] * (longest", "[pad_id] * (longest", "labels-are-padded-with-what-the-loss-ignores"),
         ("if start is not None:", "if False:", "spans-of-tags-are-all-found"),
     ],
 )
