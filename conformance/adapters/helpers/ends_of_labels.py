@@ -16,6 +16,8 @@ from conformance.adapters.helpers.collating import BATCHES, TEXTS, WORDS, holds_
 from conformance.adapters.helpers.trial import Called, OtherKind, Trouble, helper, shown
 
 _LABELS = re.compile(r"((tgt|trg|target|dec|decoder|y|lm)_?)?(out|outputs?|labels?|ys?|targets?|gold)(_ids)?")
+_OF_LABELS = re.compile(r"^(?!attention|attn|input).*mask|weight")
+"""Masks that may say which labels count; that of the attention is for the model."""
 IGNORED = -100
 """What torch's cross-entropy ignores where nothing else is said."""
 
@@ -27,7 +29,7 @@ def padded_labels(collate: Called) -> Iterator[Trouble]:
         raise OtherKind("nothing shows that its labels are padded with -100")
     _, made = made_of(collate, TEXTS)
     tables = tables_of(collate, made)
-    if any(re.search(r"mask|weight", name) for name, _ in tables) and not _says_so(collate):
+    if any(_OF_LABELS.search(name) for name, _ in tables) and not _says_so(collate):
         raise OtherKind("a mask may say which labels count")
     labels = [(name, one) for name, one in tables if _LABELS.fullmatch(name) and holds_words(one)]
     if not labels or len(tables) < 2:

@@ -407,7 +407,8 @@ EXAMPLES = """
         longest = max(len(e.input_ids) for e in examples)
         labels = [e.labels + [IGNORE] * (longest - len(e.labels)) for e in examples]
         ids = [e.input_ids + [pad_id] * (longest - len(e.input_ids)) for e in examples]
-        return {"input_ids": torch.tensor(ids), "labels": torch.tensor(labels)}
+        mask = [[1] * len(e.input_ids) + [0] * (longest - len(e.input_ids)) for e in examples]
+        return {"input_ids": torch.tensor(ids), "labels": torch.tensor(labels), "attention_mask": torch.tensor(mask)}
 
     def lm_loss(logits, labels):
         return F.cross_entropy(logits[:, :-1].flatten(0, 1), labels[:, 1:].flatten(), ignore_index=IGNORE)
