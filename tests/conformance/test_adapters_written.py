@@ -35,7 +35,7 @@ TRANSLATOR = f"{inspect.getfile(Translator)}:Translator"
         *slow_but(
             (
                 *("SequenceFirst", "RMSNormMinusOne", "RotaryEmbedding", "HiddenMask", "EinsumKernels"),
-                *("PreNormDecoderBlock", "Unscaled", "AddedMask"),
+                *("PreNormDecoderBlock", "ScaledByModelWidth", "AddedMask"),
             ),
             lambda name: False,
         ),

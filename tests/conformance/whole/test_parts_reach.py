@@ -248,3 +248,25 @@ def test_what_forward_hands_on_as_a_mask_is_one() -> None:
     assert [mask.parameter for mask in calling.masks] == ["pad"]
     assert not calling.batch_first
     assert used_as_masks(WordsOfRows(), ["x", "pad"]) == []
+
+
+class PlainScores(nn.Module):
+    def __init__(self, d_model: int, n_heads: int) -> None:
+        super().__init__()
+        self.heads = n_heads
+        self.q, self.k, self.v, self.o = (nn.Linear(d_model, d_model, bias=False) for _ in range(4))
+
+    def forward(self, x: Tensor) -> Tensor:
+        q, k, v = (f(x).unflatten(-1, (self.heads, -1)).transpose(1, 2) for f in (self.q, self.k, self.v))
+        return self.o(((q @ k.mT).softmax(-1) @ v).transpose(1, 2).flatten(2))
+
+
+class ScoresOfT5(PlainScores):
+    def forward(self, x: Tensor) -> Tensor:
+        # Raw scores, NO division by sqrt(d_kv): q begins smaller.
+        return super().forward(x)
+
+
+def test_who_says_that_scores_are_not_divided_is_not_blamed_by_the_formula() -> None:
+    claim = "multi-head-scales-by-the-width-of-one-head"
+    assert [verdict(claim, cls) for cls in (PlainScores, ScoresOfT5)] == [Verdict.FAIL, Verdict.NOT_PROVIDED]
