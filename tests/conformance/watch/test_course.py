@@ -242,6 +242,13 @@ def test_tags_of_padding_are_found():
     assert compared(ids, tags, everything) == (15, 15)
 
 
+def test_padding_is_found_where_one_row_has_none():
+    ids = padded([10, 8, 5, 3, 7], np.random.default_rng(1), 10)
+    inputs, labels = ids[:, :-1], ids[:, 1:]
+    assert compared(inputs, labels, np.ones(labels.shape, bool))[1] > 10
+    assert compared(inputs, labels, labels > 0)[1] == 0
+
+
 def test_padding_that_only_labels_show_twice_is_found():
     whole = padded([10, 10, 9, 8, 8, 7], np.random.default_rng(2), 10)
     whole[[0, 1, 2, 3, 4, 5], [9, 9, 8, 7, 7, 6]] = 2

@@ -371,3 +371,16 @@ def test_a_function_that_masks_words_may_be_told_of_padding(functions, right, wr
     found = examine(functions(MASKING_TOLD_OF_PADDING.replace(right, wrong) if right else MASKING_TOLD_OF_PADDING))
     assert list(found.tested) == ["masked-words-are-what-is-taught"]
     assert [said in str(one.trouble) for one in found.wrong] == [True] * bool(said)
+
+
+ONE_SIDE = """
+    def clip_loss(image_features, text_features, temperature=0.07):
+        \"\"\"The symmetric loss of CLIP.\"\"\"
+        a, b = F.normalize(image_features, dim=-1), F.normalize(text_features, dim=-1)
+        return F.cross_entropy(a @ b.t() / temperature, torch.arange(len(a)))
+"""
+
+
+@pytest.mark.parametrize(("says", "is_told"), [("symmetric", True), ("one-sided", False)])
+def test_a_loss_of_one_side_that_says_it_has_both_is_told(functions, says, is_told):
+    assert bool(examine(functions(ONE_SIDE.replace("symmetric", says))).wrong) is is_told

@@ -9,6 +9,7 @@ torch = pytest.importorskip("torch")
 from wholes import pointed  # noqa: E402
 
 from conformance.adapters.inference.facts import Unresolved  # noqa: E402
+from conformance.adapters.whole.gradient_probes import Overwritten, go_back  # noqa: E402
 
 BLOCK = """
     import torch
@@ -166,3 +167,23 @@ def test_a_part_of_what_shortens_its_input_gets_more_than_a_step_or_two(made):
     running = pointed(sys.modules["stage_of_sound"].Stage).running
     assert "taken from" in {fact.subject for fact in running.facts}
     assert running.example()["x"].shape[1] >= 6
+
+
+class Refusing(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx, gradient):
+        raise RuntimeError("out of memory")
+
+
+def test_what_else_a_way_back_raises_is_its_own_error():
+    with pytest.raises(RuntimeError, match="out of memory"):
+        go_back(Refusing.apply(torch.ones(2, requires_grad=True)).sum())
+    x = torch.ones(2, requires_grad=True)
+    y = x.exp()
+    y.mul_(2)
+    with pytest.raises(Overwritten, match="written over in place"):
+        go_back(y.sum())
