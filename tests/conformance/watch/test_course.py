@@ -242,11 +242,12 @@ def test_tags_of_padding_are_found():
     assert compared(ids, tags, everything) == (15, 15)
 
 
-def test_padding_is_found_where_one_row_has_none():
+def test_padding_is_found_where_one_row_has_none_and_the_last_place_teaches_nothing():
     ids = padded([10, 8, 5, 3, 7], np.random.default_rng(1), 10)
-    inputs, labels = ids[:, :-1], ids[:, 1:]
-    assert compared(inputs, labels, np.ones(labels.shape, bool))[1] > 10
-    assert compared(inputs, labels, labels > 0)[1] == 0
+    index = np.arange(ids.size).reshape(ids.shape)[:, :-1].reshape(-1)
+    labels, targets = ids[:, 1:].reshape(-1), Targets(total=index.size)
+    compare(targets, np.array([*ids.shape, *index]), [(ids, 99, None)], labels, np.ones(labels.shape, bool))
+    assert (targets.pads, targets.padding) == (13, 13)
 
 
 def test_padding_that_only_labels_show_twice_is_found():
