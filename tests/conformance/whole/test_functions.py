@@ -209,3 +209,13 @@ def padding_mask(ids, pad_id=0):
 """
     (served,) = pointed(text, "padding_mask").served.values()
     assert ["added" in str(fact.value) for fact in served.facts if fact.subject == "mask"] == [True]
+
+
+@pytest.mark.parametrize(("says", "fits"), [("what is right", False), ("log_probs", True)])
+def test_a_loss_without_a_softmax_takes_logarithms_only_where_it_says_so(pointed, says, fits):
+    text = f"""
+def cross_entropy_loss(pred, targets):
+    return -pred.gather(1, targets[:, None]).mean()  # of {says}
+"""
+    (served,) = pointed(text, "cross_entropy_loss").served.values()
+    assert bool(served.fits) is fits
