@@ -205,3 +205,15 @@ def test_what_processes_share_is_told_as_their_sum(monkeypatch):
 def test_a_script_has_time_to_end_when_its_seconds_are_over():
     with subprocess.Popen([sys.executable, "-c", "import time; time.sleep(0.1)"]) as process:
         assert _waited(process, 0.0) == 0
+
+
+@forks_only
+def test_processes_that_left_their_group_are_ended_at_once():
+    text = (
+        "import subprocess; from conformance import keeper\n"
+        "one, other = (subprocess.Popen(['sleep', '600'], start_new_session=True) for _ in range(2))\n"
+        "keeper._end_all(one.pid)\n"
+        "print(keeper._descendants())"
+    )
+    done = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, timeout=30, check=True)
+    assert done.stdout == "[]\n"
