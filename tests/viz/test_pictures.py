@@ -253,40 +253,6 @@ def test_literals_are_part_of_their_reader(graphs):
 # --- composites and values
 
 
-@needs_graphviz
-def test_a_box_has_the_size_it_was_given_and_its_title_inside():
-    shown = of(mg.trace(lambda x: x.exp())(mg.ones(2)))
-    given = {round(w, 1) for _, _, w, _ in layout.place(dot(shown, layout=True)).boxes.values()}
-    groups = [g for g in ET.fromstring(svg(shown)).iter(f"{SVG}g") if g.get("class", "").startswith("box")]
-    assert {rectangle(group.find(f"{SVG}rect"))[2] for group in groups} == given
-    for group in groups:
-        title = float(next(text.get("y") for text in group.iter(f"{SVG}text") if text.get("class") == "title"))
-        assert title - style.TITLE >= rectangle(group.find(f"{SVG}rect"))[1]
-
-
-def test_a_module_is_opened_where_fifteen_boxes_are_seen_then_and_not_where_sixteen():
-    class Several(nn.Module):
-        def __init__(self, count):
-            super().__init__()
-            self.count = count
-
-        def forward(self, x):
-            for _ in range(self.count):
-                x = x.exp()
-            return x
-
-    class Whole(Several):
-        def __init__(self, count):
-            super().__init__(7)
-            self.inner = Several(count)
-
-        def forward(self, x):
-            return self.inner(super().forward(x))
-
-    counts = [len(of(mg.trace(Whole(count))(mg.ones(2))).boxes) for count in range(4, 10)]
-    assert counts == [13, 14, 15, 10, 10, 10]
-
-
 @pytest.mark.parametrize("name", ["softmax", "attention", "multi-head-attention", "encoder-layer"])
 def test_unfolded_composites_compute_the_same(name):
     chosen = example(name)
