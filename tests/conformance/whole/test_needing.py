@@ -88,7 +88,7 @@ STYLES = {
         class Net(Base):
             def __init__(self, hp):
                 words, width = hp.quanta, hp.breadth
-                assert words in (21, 44)
+                assert words in (21, 44) and isinstance(hp, SimpleNamespace)
                 self.fill(words, width)
     """,
     "a table of settings": """
