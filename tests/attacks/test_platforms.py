@@ -19,6 +19,7 @@ from pathlib import Path
 import pytest
 
 from conformance import systems
+from conformance.sandbox import seccomp
 
 ROOT = Path(systems.__file__).parents[1]
 
@@ -264,3 +265,22 @@ def test_nothing_is_imported_that_windows_lacks(package):
 def test_an_import_that_windows_lacks_would_be_found():
     assert imported_everywhere(ast.parse("def f():\n    import fcntl")) == {"fcntl"}
     assert imported_everywhere(ast.parse("import sys\nif sys.platform != 'win32':\n    import fcntl")) == {"sys"}
+
+
+HEADERS = ("x86_64-linux-gnu/asm/unistd_64.h", "asm-generic/unistd.h")
+"""Where the system says the numbers of its calls: on x86-64, and on what came later, ARM among it."""
+
+
+@pytest.mark.parametrize(("at", "header"), [*enumerate(HEADERS)])
+def test_forbidden_calls_have_the_numbers_of_the_system(at, header):
+    file = Path("/usr/include", header)
+    if not file.is_file():
+        pytest.skip("the headers of the system are not here")
+    found = re.findall(r"#define __NR(?:3264)?_(\w+)\s+(\d+)$", file.read_text(), re.MULTILINE)
+    numbers = {name: int(number) for name, number in found}
+    listed = {**seccomp._FORBIDDEN, **{name: both for name, (both, _) in seccomp._OTHERS.items()}}
+    newest = max(numbers.values())
+    assert len(numbers) > 250
+    for name, both in listed.items():
+        assert both[at] in (numbers.get(name, 0), 0) or both[at] > newest, name
+        assert both[at] or name not in numbers, name

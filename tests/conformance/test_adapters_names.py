@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from conformance.adapters.inference.construct import _Config
 from conformance.adapters.inference.names import assigned, meanings, words_of
 
 
@@ -53,3 +54,11 @@ def test_words_are_the_same_in_every_spelling() -> None:
 )
 def test_a_name_of_several_meanings_has_the_one_that_is_left(names: str, options: str) -> None:
     assert assigned(names.split()) == dict(zip(names.split(), options.split(), strict=True))
+
+
+def test_a_config_that_has_every_name_of_its_options_has_no_other() -> None:
+    read: list[str] = []
+    config = _Config({"d_model": 8}, read.append)
+    assert config.n_embd == config["hidden_size"] == 8
+    assert read == ["d_model", "d_model"]
+    assert not hasattr(config, "nothing_of_the_kind")

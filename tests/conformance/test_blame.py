@@ -205,3 +205,12 @@ def test_every_rule_is_of_a_claim_in_the_catalogue():
 
     claims = load().claims
     assert not [rule.claims for rule in RULES if not any(re.fullmatch(rule.claims, slug) for slug in claims)]
+
+
+def test_special_tokens_among_the_masked_ones_are_chosen_where_places_are_drawn(tmp_path):
+    file = tmp_path / "masking.py"
+    lines = ["def masked(ids):", "    special = ids < 4", "    kept = ids.clone()", "    drawn = torch.rand_like(kept)"]
+    file.write_text("\n".join([*lines, "    return drawn < 0.15", ""]))
+    claim = "masked-words-are-what-is-taught"
+    assert blamed(f"{file}:2", claim, "special tokens are masked") == f"{file}:4"
+    assert blamed(f"{file}:2", claim, "too many words are masked") == f"{file}:2"

@@ -7,12 +7,16 @@ import pytest
 
 import conformance.checks  # noqa: F401  (registers the checks)
 from conformance.adapters.reference import ReferenceImplementation
+from conformance.adapters.reference.layers import EncoderLayer
+from conformance.adapters.reference.models import EncoderDecoder
 from conformance.adapters.reference.positions import SinusoidalPositions
 from conformance.check import CHECKS
 from conformance.draw import Draw, Pinned, Seeded
 from conformance.mutants import MUTANTS
 from conformance.protocol import NotProvided
+from conformance.reference import models
 from conformance.reference.feed_forward import ACTIVATIONS
+from conformance.reference.layers import Layers, part
 from conformance.reference.models import DecoderLM
 from conformance.reference.norms import layer_norm, rms_norm
 from conformance.reference.positions import rope, sinusoid
@@ -165,3 +169,37 @@ def test_a_layer_that_drops_the_sum_is_told_so_and_no_other(name):
     found = run_check(CHECKS["layer-dropout-falls-on-sublayer-outputs"], MUTANTS[name].implementation(), "quick")
     assert found.verdict is Verdict.FAIL
     assert ("sum of input and sublayer is dropped" in found.diagnosis) is (name == "LayerDropsTheResidual")
+
+
+class _AttentionIsKept(Layers):
+    def encoder_layer(self, p, x, mask=None):
+        h = self.norm(part(p, "norm1"), x + self.attention(part(p, "self_attn"), x, x, mask))
+        return self.residual(part(p, "norm2"), h, lambda y: self.feed_forward(part(p, "feed_forward"), y))
+
+
+class DropsOneSublayer(EncoderLayer):
+    formulas = _AttentionIsKept
+
+
+class _SourceIsReadAsTarget(models.EncoderDecoder):
+    def encode(self, p, src):
+        return super().encode({**p, "src_embedding.weight": p["tgt_embedding.weight"]}, src)
+
+
+class ReadsOneTable(EncoderDecoder):
+    """It holds two tables."""
+
+    formulas = _SourceIsReadAsTarget
+
+
+@pytest.mark.parametrize(
+    ("claim", "role", "subject"),
+    [
+        ("post-norm-layer-drops-both-sublayers", "encoder_layer", DropsOneSublayer),
+        ("source-and-target-embed-separately", "encoder_decoder", ReadsOneTable),
+    ],
+)
+def test_half_a_mistake_is_seen(claim, role, subject):
+    impl = ReferenceImplementation()
+    impl.classes = {**impl.classes, role: subject}
+    assert not evidence_of(CHECKS[claim], impl)[0].ok

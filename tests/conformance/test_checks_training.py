@@ -7,6 +7,7 @@ import pytest
 
 import conformance.checks  # noqa: F401  (registers the checks)
 from conformance.adapters.reference import ReferenceImplementation
+from conformance.adapters.reference.engine import Engine
 from conformance.check import CHECKS
 from conformance.differences import differences
 from conformance.draw import Draw, Pinned, Seeded
@@ -229,3 +230,18 @@ def test_greedy_decoding_stops_without_a_model_call_too_many():
     out = decoding.greedy_decode(model, np.array([[0], [2]]), 9, eos_id=3, pad_id=0)
     np.testing.assert_array_equal(out, [[0, 1, 2, 3], [2, 3, 0, 0]])
     assert calls == [(2, 1), (2, 2), (2, 3)]
+
+
+class _ReshapesMemory(Engine):
+    """What is reshaped are the elements in the order of memory, whatever was transposed before."""
+
+    def value(self, op, arguments, keywords):
+        if op == "reshape":
+            return np.ravel(arguments[0], order="K").reshape(keywords["shape"])
+        return super().value(op, arguments, keywords)
+
+
+def test_a_reshape_that_forgets_a_transposition_is_seen():
+    impl = ReferenceImplementation()
+    impl.classes = {**impl.classes, "autograd": _ReshapesMemory}
+    assert not evidence_of(CHECKS["every-op-has-the-gradient-of-its-value"], impl)[0].ok

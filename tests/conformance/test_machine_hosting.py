@@ -13,6 +13,8 @@ from processes import is_alive, outlives
 
 from conformance import hosting, keeper
 from conformance.adapters.specification import imports_torch
+from conformance.cli.watch import _waited
+from conformance.limits import GIB, Limits
 from conformance.supervisor import Supervisor
 from conformance.verdict import Verdict
 
@@ -182,3 +184,36 @@ def test_a_package_imports_torch_where_all_of_it_is_meant(tmp_path):
     assert [imports_torch(name) for name in ("torch", "reference", "minigrad", "no specification")] == [
         True, False, False, False,
     ]  # fmt: skip
+
+
+@forks_only
+def test_nobody_waits_for_a_keeper_that_is_gone():
+    with subprocess.Popen([sys.executable, "-c", ""]) as process:
+        process.wait()
+        hosting._wait_for_keeper(process.pid)
+
+
+@forks_only
+def test_what_processes_share_is_told_as_their_sum(monkeypatch):
+    monkeypatch.setattr(keeper, "_resident", lambda process: 9 * GIB)
+    monkeypatch.setattr(keeper, "_share", lambda process: 8 * GIB)
+    monkeypatch.setattr(keeper, "_descendants", lambda: [1, 2])
+    assert keeper._excess([1, 2], Limits()).startswith("it had 16.0 GiB in memory")
+
+
+@forks_only
+def test_a_script_has_time_to_end_when_its_seconds_are_over():
+    with subprocess.Popen([sys.executable, "-c", "import time; time.sleep(0.1)"]) as process:
+        assert _waited(process, 0.0) == 0
+
+
+@forks_only
+def test_processes_that_left_their_group_are_ended_at_once():
+    text = (
+        "import subprocess; from conformance import keeper\n"
+        "one, other = (subprocess.Popen(['sleep', '600'], start_new_session=True) for _ in range(2))\n"
+        "keeper._end_all(one.pid)\n"
+        "print(keeper._descendants())"
+    )
+    done = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, timeout=30, check=True)
+    assert done.stdout == "[]\n"

@@ -270,3 +270,10 @@ def test_the_page_shows_claims_that_only_one_implementation_was_asked_about():
     page = to_html([report("one", {SCALED: Verdict.PASS}), report("two", {POSITIONS: Verdict.PASS})])
     assert f'id="{SCALED}" data-verdicts="PASS|-"' in page
     assert f'id="{POSITIONS}" data-verdicts="-|PASS"' in page
+
+
+def test_a_failure_is_told_in_full_where_it_just_fits():
+    made = a_report("mine", {SCALED: FAILED})
+    whole = summary_lines(made, 60)
+    assert summary_lines(made, len(whole)) == whole
+    assert len(summary_lines(made, len(whole) - 1)) < len(whole)

@@ -171,3 +171,7 @@ def test_a_wrong_formula_fails_its_verification(monkeypatch, module, name, wrong
     assert VERIFICATIONS[slug]().ok
     monkeypatch.setattr(module, name, wrong)
     assert not VERIFICATIONS[slug]().ok
+
+
+def test_a_hundred_tokens_take_a_hundred_calls():
+    assert VERIFICATIONS["generation-is-serial-for-both"]().details["actual"] == 100

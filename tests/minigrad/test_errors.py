@@ -22,6 +22,7 @@ SWAPPED = np.ones(2, np.dtype(np.float32).newbyteorder())
 ERRORS: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
     "broadcast": (lambda: A + B, ValueError, r"add: shapes \[2, 3\] and \[4, 5\] do not broadcast"),
     "operand": (lambda: A + "x", TypeError, "expected a tensor or a number, got str"),
+    "hook": (lambda: A.register_hook(print), RuntimeError, "a hook needs a tensor that requires a gradient"),
     "none": (lambda: A * None, TypeError, "got NoneType"),
     "bool minus": (lambda: MASK - MASK, TypeError, "sub is not defined for bool"),
     "float and": (lambda: A & A, TypeError, "bitwise_and is not defined for float32"),

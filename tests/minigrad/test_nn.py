@@ -231,6 +231,11 @@ def test_initialisation_has_the_spread_it_promises(function, arguments, std, bou
         assert np.abs(values).max() == pytest.approx(bound, rel=0.01)
 
 
+def test_a_weight_of_one_input_is_spread_as_widely_as_its_gain():
+    values = nn.init.kaiming_uniform_(mg.zeros(2000, 1), a=1.0, generator=mg.Generator(1)).numpy()
+    assert np.abs(values).max() == pytest.approx(3**0.5, rel=0.01)
+
+
 def test_initialisation_refuses_what_has_no_fan():
     with pytest.raises(ValueError, match="at least two dimensions"):
         nn.init.xavier_uniform_(mg.zeros(3))

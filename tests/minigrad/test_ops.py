@@ -33,6 +33,10 @@ def differentiable_outputs(op, result):
     return tuple(results[: len(results) - op.aux])
 
 
+def test_adding_at_places_costs_an_addition_for_each_element():
+    assert OPS["scatter_add_zeros"].flops([((3, 2), np.dtype(float))], [((3, 4), np.dtype(float))]) == 6
+
+
 def test_every_op_has_samples_and_a_formula():
     for op in OPS.values():
         assert op.samples is not None, f"{op.name} has no samples"

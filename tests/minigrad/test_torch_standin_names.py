@@ -50,6 +50,7 @@ def test_loaders_take_samplers_and_streams_as_torchs_do() -> None:
         data = side.utils.data
         order = data.SequentialSampler(range(5))
         batches = data.BatchSampler(order, 2, False)
+        assert (len(batches), len(data.BatchSampler(order, 2, True))) == (3, 2)
         assert [b.tolist() for b in data.DataLoader(list(range(5)), batch_sampler=batches)] == [[0, 1], [2, 3], [4]]
         assert [b.tolist() for b in data.DataLoader([5, 6, 7], sampler=[2, 0])] == [[7], [5]]
         assert list(data.DataLoader(["a", "b"], batch_size=None)) == ["a", "b"]

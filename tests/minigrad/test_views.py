@@ -395,3 +395,11 @@ def test_in_place_operators_keep_dtype_and_memory() -> None:
     mask |= mg.tensor([False, True])
     mask ^= True
     assert mask.tolist() == [False, False]
+
+
+def test_a_cast_lies_as_what_it_casts_and_row_by_row_where_that_has_gaps_or_overlaps():
+    x = mg.from_numpy(np.arange(6.0).reshape(2, 3))
+    assert x.T.to(mg.float32).stride() == (1, 3)
+    assert x.T[:, :1].to(mg.float32).stride() == (1, 1)
+    assert mg.from_numpy(np.arange(12.0).reshape(3, 4)).T[:2].to(mg.float32).stride() == (3, 1)
+    assert mg.ones(3).expand(2, 3).T.to(mg.float64).stride() == (2, 1)

@@ -43,6 +43,11 @@ def test_every_op_is_explained(name):
     assert ("agree to" in text) == OPS[name].differentiable
 
 
+def test_a_derivation_begins_with_its_reason():
+    text = explain("round")
+    assert text.index("constant between its jumps") < text.index("the jumps go unseen")
+
+
 @pytest.mark.parametrize(
     ("name", "wrong"), [("mul", "g * a"), ("softmax", "y * g"), ("layer_norm", "r * (s - mean(s))"), ("sum", "0 * x")]
 )

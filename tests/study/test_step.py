@@ -52,6 +52,14 @@ def test_contributions_add_up_and_broadcasting_is_told():
     assert "summed from [2, 3] over what was broadcast" in "\n".join(seen)
 
 
+def test_a_step_tells_the_settings_that_its_rule_names():
+    x = mg.tensor(np.ones((2, 3)), requires_grad=True)
+    steps = []
+    with watching(steps.append):
+        x.sum(dim=1).sum().backward()
+    assert any("with dims=(1,), keepdim=False" in str(step) for step in steps)
+
+
 def test_watching_changes_nothing_and_ends():
     loss, leaves = program()
     loss.backward()

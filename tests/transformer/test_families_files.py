@@ -193,6 +193,12 @@ def test_what_a_config_leaves_out_is_what_hugging_face_takes(family, settings):
     assert {name: getattr(config, name) for name in settings} == settings
 
 
+def test_the_outputs_of_mt5_are_never_scaled():
+    config_class = checkpoints.FAMILIES["mt5"].config_class
+    assert not config_class().scale_decoder_outputs
+    assert not config_class.from_dict({"scale_decoder_outputs": True}).scale_decoder_outputs
+
+
 def test_older_files_say_rope_theta_and_rope_scaling(tmp_path):
     save(small("llama"), tmp_path)
     change_config(tmp_path, rope_parameters="REMOVED", rope_theta=123.0, rope_scaling={"type": "linear", "factor": 4.0})

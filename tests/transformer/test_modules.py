@@ -282,3 +282,10 @@ def test_decoder_layer_equals_torch(norm_first):
         memory_key_padding_mask=torch.tensor(~real),
     )
     np.testing.assert_allclose(out.detach(), expected.detach().numpy(), **TIGHT)
+
+
+def test_attention_drops_nothing_unless_asked_to():
+    layer, x = tf.MultiHeadAttention(8, 2), given(2, 3, 8)
+    layer.double().train()
+    trained = layer(x, x, x).tolist()
+    assert trained == layer.eval()(x, x, x).tolist()

@@ -1,6 +1,7 @@
 """The picture of a run's losses: it begins at step 0, and where a loss jumps its smoothed course is drawn, too."""
 
 import json
+import math
 import re
 
 import pytest
@@ -35,3 +36,14 @@ def test_a_long_run_has_a_smoothed_curve(points, tmp_path):
     picture = (tmp_path / PLOT).read_text()
     assert ("training, smoothed" in picture) == (points == FEWEST)
     assert ("stroke-opacity" in picture) == (points == FEWEST)
+
+
+@pytest.mark.parametrize("low", [0.05, 0.1, 0.5])
+def test_heights_are_logarithms_where_they_span_more_than_two_decades(low):
+    picture = curves({"loss": [(0, 20.0), (1, 2.0), (2, low)]}, "a run")
+    heights = [float(point.split(",")[1]) for point in re.search(r'points="([^"]+)"', picture).group(1).split()]
+    first, second = heights[1] - heights[0], heights[2] - heights[1]
+    if 20 / low > 100:
+        assert second / first == pytest.approx(math.log10(2.0 / low), rel=0.02)
+    else:
+        assert second / first == pytest.approx((2.0 - low) / 18, abs=0.02)

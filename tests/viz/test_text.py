@@ -109,6 +109,7 @@ def test_two_nodes_of_one_name_stay_apart():
         ("graph(x: f32[2]):\n    %0 = neg(x) -> f99[2]\n    return %0", "line 2 .*there is no dtype f99"),
         ("graph(x: f32[2]):\n    x = neg(x) -> f32[2]\n    return x", "defined twice"),
         ("graph(x: f32[2]):\n    %0 = neg(x) -> f32[2]", "no line that begins with return"),
+        ("graph(x: f32[2]: y):\n    return x", r"line 1 .*'f32\[2\]: y' is no shape and dtype"),
         ("graph(x: f32[2]):\n    return x.1", "an output that input does not have"),
         ("graph(x: f32[2]):\n    return x\n    return x", "nothing may follow return"),
         (

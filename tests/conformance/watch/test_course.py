@@ -240,6 +240,17 @@ def test_tags_of_padding_are_found():
     assert compared(ids, tags, everything, pad=0) == (15, 15)
     assert compared(ids, tags, ids > 0, pad=0) == (15, 0)
     assert compared(ids, tags, everything) == (15, 15)
+    own = np.where(ids > 0, ids % 4, 7)  # padding has a tag of its own
+    assert compared(ids, own, everything, pad=0) == compared(ids, own, everything) == (15, 15)
+    assert compared(ids, own, ids > 0, pad=0) == (15, 0)
+
+
+def test_padding_is_found_where_one_row_has_none_and_the_last_place_teaches_nothing():
+    ids = padded([10, 8, 5, 3, 7], np.random.default_rng(1), 10)
+    index = np.arange(ids.size).reshape(ids.shape)[:, :-1].reshape(-1)
+    labels, targets = ids[:, 1:].reshape(-1), Targets(total=index.size)
+    compare(targets, np.array([*ids.shape, *index]), [(ids, 99, None)], labels, np.ones(labels.shape, bool))
+    assert (targets.pads, targets.padding) == (13, 13)
 
 
 def test_padding_that_only_labels_show_twice_is_found():

@@ -371,6 +371,24 @@ def test_hits_are_divided_by_rows(rows, share, number, told):
     assert failed.get("run-measures-weigh-rows-alike") == told
 
 
+SHARES = """
+loader = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(x, y), batch_size={rows})
+fit(model, sgd(model, scaled), count=3)
+shares = []
+model.eval()
+with torch.no_grad():
+    for given, wanted in loader:
+        shares.append((model(given).argmax(-1) == wanted).float().mean().item())
+print(sum(shares) / len(shares))
+"""
+
+
+@pytest.mark.parametrize(("rows", "is_told"), [(7, True), (8, False)])
+def test_means_of_batches_of_two_sizes_are_told_where_they_are_collected(rows, is_told):
+    line = failures(SHARES.format(rows=rows)).get("run-measures-weigh-rows-alike")
+    assert line == ("shares.append((model(given).argmax(-1) == wanted).float().mean().item())" if is_told else None)
+
+
 MATRICES = "fit(model, torch.optim.SGD([p for p in model.parameters() if p.dim() > 1], lr=0.1), loss=F.cross_entropy)\n"
 
 

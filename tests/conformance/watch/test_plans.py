@@ -264,6 +264,11 @@ def test_the_place_from_which_a_buffer_is_written_moves_on(moves, expected):
     assert judged("run-pointer-moves-on", at="self.rows", **parts) is expected
 
 
+@pytest.mark.parametrize(("steps", "expected"), [(4, Verdict.NOT_SEEN), (5, Verdict.FAIL)])
+def test_five_steps_tell_whether_a_place_moves_on(steps, expected):
+    assert judged("run-pointer-moves-on", made=QUEUE.format(moves="pass"), steps=steps) is expected
+
+
 JUDGED = """
 def judge():
     total, count = 0.0, 0

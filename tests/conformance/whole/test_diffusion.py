@@ -5,9 +5,12 @@ from slow import one_in
 
 torch = pytest.importorskip("torch")
 
-from wholes import told  # noqa: E402
+from wholes import Whole, told  # noqa: E402
 
+from conformance.adapters.whole.model import whole_model  # noqa: E402
+from conformance.check import CHECKS  # noqa: E402
 from conformance.mutants.source import DENOISER  # noqa: E402
+from conformance.runner import run_check  # noqa: E402
 
 DROPPED, VARIANCE = "labels-are-dropped-only-in-training", "added-noise-keeps-the-variance"
 GUIDANCE, SLOW = "guidance-leads-to-the-class", "slow-copies-of-weights-follow-slowly"
@@ -109,3 +112,10 @@ MOVE = "slow.mul_(decay).add_(fast, alpha=1 - decay)"
 )
 def test_what_is_told_of_a_diffusion_model(made, claim, changes, expected):
     assert told(made, DENOISER, claim, changes) == expected
+
+
+def test_a_loss_of_other_noise_is_named(made):
+    text = DENOISER.source.replace(DRAW, "2 * torch.rand_like(x) - 1")
+    found = run_check(CHECKS[NORMAL], Whole(whole_model(made(DENOISER.name, text))), "quick")
+    assert found.diagnosis.startswith("loss adds uniform noise")
+    assert "torch.rand_like(x)" in found.place

@@ -171,3 +171,51 @@ def top_k_logits(logits, k):
     return logits.masked_fill(logits < best[:, [-1]], -float("inf"))
 """
     assert pointed(text, "top_k_logits").roles == ("sampling_filter",)
+
+
+def test_a_filter_of_one_row_is_said_to_take_one(pointed):
+    text = """
+def top_k_logits(logits, k):
+    assert logits.dim() == 1
+    best, _ = torch.topk(logits, k)
+    return logits.masked_fill(logits < best[-1], -float("inf"))
+"""
+    (served,) = pointed(text, "top_k_logits").served.values()
+    assert [fact.value for fact in served.facts if fact.subject == "logits"] == ["(V,)"]
+
+
+@pytest.mark.parametrize("end", [2, 4, 5])  # 4 and 5 are what it would write else
+def test_a_decoder_that_never_writes_its_own_end_token_is_greedy_all_the_same(pointed, end):
+    text = f"""
+EOS = {end}
+
+def generate(model, ids, n):
+    for _ in range(n):
+        following = model(ids)[:, -1].argmax(-1, keepdim=True)
+        if int(following[0]) == EOS:
+            break
+        ids = torch.cat([ids, following], 1)
+    return ids
+"""
+    served = pointed(text, "generate").served["greedy_decode"]
+    assert served.fits
+    assert [fact.value for fact in served.facts if fact.subject == "eos"] == [end]
+
+
+def test_numbers_that_hide_padding_are_added(pointed):
+    text = """
+def padding_mask(ids, pad_id=0):
+    return (ids == pad_id)[:, None, None, :] * -1e9
+"""
+    (served,) = pointed(text, "padding_mask").served.values()
+    assert ["added" in str(fact.value) for fact in served.facts if fact.subject == "mask"] == [True]
+
+
+@pytest.mark.parametrize(("says", "fits"), [("what is right", False), ("log_probs", True)])
+def test_a_loss_without_a_softmax_takes_logarithms_only_where_it_says_so(pointed, says, fits):
+    text = f"""
+def cross_entropy_loss(pred, targets):
+    return -pred.gather(1, targets[:, None]).mean()  # of {says}
+"""
+    (served,) = pointed(text, "cross_entropy_loss").served.values()
+    assert bool(served.fits) is fits

@@ -467,3 +467,16 @@ def test_a_masked_softmax_sees_what_it_shall_and_can_be_trained_through(function
     assert examine(functions(SEEN)).wrong == []
     [found] = examine(functions(SEEN.replace(right, wrong))).wrong
     assert says in found.trouble.sentence
+
+
+ONE_SIDE = """
+    def clip_loss(image_features, text_features, temperature=0.07):
+        \"\"\"The symmetric loss of CLIP.\"\"\"
+        a, b = F.normalize(image_features, dim=-1), F.normalize(text_features, dim=-1)
+        return F.cross_entropy(a @ b.t() / temperature, torch.arange(len(a)))
+"""
+
+
+@pytest.mark.parametrize(("says", "is_told"), [("symmetric", True), ("one-sided", False)])
+def test_a_loss_of_one_side_that_says_it_has_both_is_told(functions, says, is_told):
+    assert bool(examine(functions(ONE_SIDE.replace("symmetric", says))).wrong) is is_told

@@ -9,6 +9,7 @@ torch = pytest.importorskip("torch")
 from wholes import pointed  # noqa: E402
 
 from conformance.adapters.inference.facts import Unresolved  # noqa: E402
+from conformance.adapters.whole.gradient_probes import Overwritten, go_back  # noqa: E402
 
 BLOCK = """
     import torch
@@ -222,3 +223,23 @@ def test_a_stack_of_layers_that_a_function_of_another_file_makes_is_taken_from_w
     facts = {fact.subject: str(fact.value) for fact in running.facts}
     assert facts["taken from"] == "build_net, stack"
     assert "attention" in running.inside().seen
+
+
+class Refusing(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx, gradient):
+        raise RuntimeError("out of memory")
+
+
+def test_what_else_a_way_back_raises_is_its_own_error():
+    with pytest.raises(RuntimeError, match="out of memory"):
+        go_back(Refusing.apply(torch.ones(2, requires_grad=True)).sum())
+    x = torch.ones(2, requires_grad=True)
+    y = x.exp()
+    y.mul_(2)
+    with pytest.raises(Overwritten, match="written over in place"):
+        go_back(y.sum())

@@ -5,6 +5,7 @@ import pytest
 pytest.importorskip("torch")
 
 import conformance.checks  # noqa: F401
+from conformance.adapters.whole.statements import argument_line
 from conformance.catalogue import load
 from conformance.check import CHECKS
 from conformance.mutants.source import BERT, GPT, MIXTURE, RELATIVE, TRANSLATOR, SourceMutant
@@ -75,3 +76,13 @@ def test_methods_that_use_no_part_of_the_model_are_judged_as_functions_are(made,
     found = examine(methods)
     assert list(found.tested) == ["contrastive-losses-prefer-the-own-partner"]
     assert [one.claim for one in found.wrong] == wrong
+
+
+def test_an_argument_stands_on_a_line_of_its_own_call(tmp_path):
+    file = tmp_path / "train.py"
+    file.write_text("loss = cross_entropy(\n    logits,\n    labels,\n    ignore_index=0,\n)\n")
+    assert argument_line(f"{file}:1", "target", 1) == f"{file}:3"
+    assert argument_line(f"{file}:1", "ignore_index") == f"{file}:4"
+    assert argument_line(f"{file}:3", "ignore_index") == f"{file}:4"
+    assert argument_line(f"{file}:3", "target", 1) == f"{file}:3"
+    assert argument_line(f"{file}:1", "weight", 2) == f"{file}:1"

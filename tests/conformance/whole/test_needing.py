@@ -35,6 +35,22 @@ STYLES = {
                 assert words == 6
                 self.fill(words, width)
     """,
+    "an object that the file has made": """
+        class Alphabet:
+            def __init__(self, letters):
+                self.letters = {letter: place for place, letter in enumerate(letters)}
+
+            def __len__(self):
+                return len(self.letters)
+
+        LETTERS = Alphabet("abcdefg")
+
+        class Net(Base):
+            def __init__(self, alphabet, width=8):
+                words = len(alphabet)
+                assert words == 7 and alphabet.letters["g"] == 6
+                self.fill(words, width)
+    """,
     "an object whose constructor has sizes itself": """
         class Grid:
             def __init__(self, height, width):
@@ -58,6 +74,21 @@ STYLES = {
             def __init__(self, hp):
                 words, width = hp.quanta, hp.breadth
                 assert words == 21
+                self.fill(words, width)
+    """,
+    "settings that a function returns in its branches": """
+        from types import SimpleNamespace
+
+        def defaults(small=True):
+            if small:
+                return SimpleNamespace(quanta=21, breadth=8)
+            else:
+                return SimpleNamespace(quanta=44, breadth=8)
+
+        class Net(Base):
+            def __init__(self, hp):
+                words, width = hp.quanta, hp.breadth
+                assert words in (21, 44) and isinstance(hp, SimpleNamespace)
                 self.fill(words, width)
     """,
     "a table of settings": """

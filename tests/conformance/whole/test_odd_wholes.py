@@ -9,6 +9,10 @@ from typing import Any
 import pytest
 
 torch = pytest.importorskip("torch")
+from wholes import Whole  # noqa: E402
+
+from conformance.check import CHECKS  # noqa: E402
+from conformance.runner import run_check  # noqa: E402
 
 HEAD = "import torch.nn.functional as F\n"
 
@@ -225,3 +229,24 @@ class Writer(nn.Module):
         return logits, torch.nn.functional.cross_entropy(logits.transpose(1, 2), labels)
 """
     assert whole("Writer", text).kind == kind
+
+
+CLAMPS = """
+import warnings
+
+class GPT(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.wte = nn.Embedding(20, 8)
+
+    def forward(self, ids):
+        if ids.max() > 19:
+            warnings.warn("ids are clamped" if {says} else "something else")
+        return self.wte(ids.clamp(max=19)).cumsum(1) @ self.wte.weight.T
+"""
+
+
+@pytest.mark.parametrize(("says", "expected"), [(True, "NOTE"), (False, "FAIL")])
+def test_a_model_that_says_that_it_reads_ids_as_others_is_not_blamed(whole, says, expected):
+    subject = Whole(whole("GPT", CLAMPS.format(says=says)))
+    assert run_check(CHECKS["model-refuses-tokens-outside-its-vocabulary"], subject, "quick").verdict.name == expected

@@ -189,3 +189,8 @@ def param_groups(model, weight_decay=0.05):
     return [{"params": decay, "weight_decay": weight_decay}, {"params": keep, "weight_decay": 0.0}]
 """
     assert result(made, text.replace("GROUPS", groups), APART).verdict.name == verdict
+
+
+def test_a_method_of_another_name_makes_no_optimizer_that_is_judged(made):
+    probe = "    def probe(self, lr=0.1):\n        return torch.optim.SGD([self.head.weight], lr=lr)\n"
+    assert result(made, probe, HOLDS).verdict.name == "NOT_PROVIDED"

@@ -169,3 +169,8 @@ BATCHES = {"scores = self(anchors) @ self(positives)": "scores = self(**anchors)
 )
 def test_a_loss_that_hands_whole_batches_to_its_model(made, changes, expected):
     assert told(made, EMBEDDER, BOTH, BATCHES | changes) == expected
+
+
+def test_a_loss_that_asks_once_has_no_two_directions(made):
+    once = {"F.cross_entropy(logits.t(), own)": "0"}
+    assert told(made, TOWERS, BOTH, once) == "NOT_PROVIDED"

@@ -12,7 +12,7 @@ import conformance.checks  # noqa: F401
 from conformance.adapters import Specification
 from conformance.adapters.whole.configs import Guessed
 from conformance.adapters.whole.implementation import PointedImplementation
-from conformance.adapters.whole.kinds import _CAUSAL, _TWO_WAY, _TWO_WAY_CODE, _names, _shifted
+from conformance.adapters.whole.kinds import _CAUSAL, _TWO_WAY, _TWO_WAY_CODE, _built, _names, _shifted
 from conformance.check import CHECKS
 from conformance.runner import run_check
 from conformance.verdict import Verdict
@@ -102,3 +102,10 @@ def test_of_a_dict_of_parameters_only_keys_that_are_read_elsewhere_are_excused(c
     result = run_check(CHECKS["model-every-parameter-gets-a-gradient"], pointed)
     assert result.verdict is verdict
     assert verdict is Verdict.PASS or result.got == "none for store.norm2"
+
+
+def test_a_triangle_is_found_beside_a_sparse_table():
+    module = torch.nn.Module()
+    module.register_buffer("table", torch.eye(3).to_sparse())
+    module.register_buffer("mask", torch.ones(4, 4).tril())
+    assert [*_built(module)] == [(2, "the buffer mask is a triangle")]

@@ -194,3 +194,12 @@ def bucket_without_signs(relative):
 )
 def test_buckets_are_compared_with_t5_where_they_are_as_many(function, is_told):
     assert bool(examine([function]).wrong) is is_told
+
+
+@pytest.mark.parametrize(("others", "is_told"), [(3, False), (4, True)])
+def test_a_few_distances_at_the_ends_may_be_in_other_buckets(others, is_told):
+    def bucket_of_most(relative):
+        made = bucket(relative, 8, 16, 128)
+        return torch.where(relative.abs() > 200 - others, 1, made)
+
+    assert bool(examine([bucket_of_most]).wrong) is is_told

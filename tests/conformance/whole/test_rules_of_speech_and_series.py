@@ -16,8 +16,10 @@ from torch.nn import functional as F  # noqa: E402
 from wholes import pointed  # noqa: E402
 
 import conformance.checks  # noqa: E402, F401
+from conformance.adapters.whole.frames import _differ  # noqa: E402
 from conformance.check import CHECKS  # noqa: E402
 from conformance.runner import run_check  # noqa: E402
+from conformance.watch.frames import STACKED, _reach  # noqa: E402
 
 WIDTH, LETTERS = 8, 23
 
@@ -285,3 +287,20 @@ def test_an_encoder_of_series_is_a_model_whose_valid_steps_count(cls, verdict):
 
 def test_a_block_of_vectors_is_no_model():
     assert pointed(Block).whole is None
+
+
+# --- how far convolutions see
+
+
+def test_strides_widen_what_later_convolutions_see():
+    parts = nn.Sequential(nn.Conv1d(2, 2, 3), nn.Conv1d(2, 2, 5, stride=2), nn.Conv1d(2, 2, 3))
+    assert _reach(parts) == STACKED + 2 + 4 + 2 * 2
+
+
+def test_results_of_the_first_row_are_compared():
+    other = torch.zeros(2, 4, 3)
+    other[1] = 1.0
+    assert not _differ(torch.zeros(2, 4, 3), other, 2, 1.0)
+    other[0, 3] = 1.0
+    assert _differ(torch.zeros(2, 4, 3), other, 2, 0.75)
+    assert not _differ(torch.zeros(2, 3, 3), other, 2, 0.75)

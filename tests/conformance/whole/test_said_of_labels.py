@@ -115,6 +115,7 @@ def train(model, batches, optimizer):
         model(batch, targets=batch)[1].backward()
         optimizer.step()
 """
+ROLLED = {"logits[:, :-1].flatten(0, 1), targets[:, 1:]": "logits.flatten(0, 1), targets.roll(-1, 1)"}
 UNSHIFTED = {"logits[:, :-1].flatten(0, 1), targets[:, 1:]": "logits.flatten(0, 1), targets"}
 
 
@@ -122,6 +123,7 @@ UNSHIFTED = {"logits[:, :-1].flatten(0, 1), targets[:, 1:]": "logits.flatten(0, 
     ("changes", "verdict"),
     [
         ({}, "PASS"),
+        (ROLLED, "PASS"),  # the last token is taught the first one
         (UNSHIFTED, "FAIL"),
         (UNSHIFTED | {"targets=batch)": "targets=batch.roll(-1, 1))"}, "PASS"),
         (UNSHIFTED | {"        optimizer.step()\n": ""}, "PASS"),
