@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any
 
 from torch import Tensor
@@ -32,8 +33,12 @@ _IDS = r"(_?(ids|tokens|text))?"
 def example_of_an_answer(build: Called) -> Iterator[Trouble]:
     """The words of the answer and its end have labels, where the prompt has none; each label is a word of the text."""
     ids, labels = _example(build, 32)
-    ahead = 0 if all(label in (_NOT_TAUGHT, word) for word, label in zip(ids, labels, strict=True)) else 1
-    words = [*ids[ahead:], _NOT_TAUGHT][: len(labels)]
+    if not {*_PROMPT} <= {*ids}:
+        raise OtherKind("prompt and answer are two texts, as for an encoder and a decoder")
+    in_place = all(label in (_NOT_TAUGHT, word) for word, label in zip(ids, labels, strict=False))
+    words = (
+        ids if in_place else [*ids[1:], labels[-1]]
+    )  # of labels one place ahead the last one is no word of the input
     wrong = [label for word, label in zip(words, labels, strict=False) if label not in (_NOT_TAUGHT, word, _PADDING)]
     if wrong:
         yield Trouble(
@@ -45,7 +50,7 @@ def example_of_an_answer(build: Called) -> Iterator[Trouble]:
     taught = [word for word, label in zip(words, labels, strict=False) if label == word != _NOT_TAUGHT]
     if not set(taught) & {*_ANSWER} or {*_PROMPT} <= {*taught}:
         raise OtherKind("it teaches the prompt as well, or no answer")
-    expected = _ANSWER + [_END] * (_END in ids)
+    expected = _ANSWER + [_END] * (_END in (*ids, *labels))
     if [word for word in taught if word in (*_PROMPT, *expected)] != expected:
         extra, missing = [w for w in taught if w in _PROMPT], [w for w in expected if w not in taught]
         which = "the end, so that it is never learned" if missing == [_END] else f"of the answer: {shown(missing)}"
@@ -57,13 +62,14 @@ def example_of_an_answer(build: Called) -> Iterator[Trouble]:
             shown(taught),
         )
     elif build.has("max_len"):
-        cut, of_cut = _example(build, 5)
-        if len(cut) > 5 or len(of_cut) != len(cut):
-            yield Trouble(
-                f"{build.name} gives {len(cut)} words and {len(of_cut)} labels where 5 is the longest.",
-                "at most 5, as many labels as words",
-                f"{len(cut)} and {len(of_cut)}",
-            )
+        with suppress(OtherKind):  # nothing of the answer is left
+            cut, of_cut = _example(build, 5)
+            if len(cut) > 5 or len(of_cut) != len(cut):
+                yield Trouble(
+                    f"{build.name} gives {len(cut)} words and {len(of_cut)} labels where 5 is the longest.",
+                    "at most 5, as many labels as words",
+                    f"{len(cut)} and {len(of_cut)}",
+                )
 
 
 def _example(build: Called, longest: int) -> tuple[list[int], list[int]]:
@@ -81,7 +87,7 @@ def _example(build: Called, longest: int) -> tuple[list[int], list[int]]:
     texts = [(name, row) for name, row in rows if row and all(type(word) is int for word in row)]
     ids = next((row for _, row in texts if _ANSWER[0] in row and _NOT_TAUGHT not in row), [])
     labels = next((row for name, row in texts if row is not ids and (_NOT_TAUGHT in row or "label" in name)), [])
-    if not ids or not {*_ANSWER[:1]} & {*ids} or abs(len(ids) - len(labels)) > 1 or not labels:
+    if not ids or not labels or abs(len(ids) - len(labels)) > 1:
         raise OtherKind("it gives no text with its labels")
     return ids, labels
 

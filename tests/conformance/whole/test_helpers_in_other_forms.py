@@ -442,6 +442,38 @@ def test_examples_batches_and_spans_of_other_forms(functions, right, wrong, clai
     assert [one.claim for one in examine(functions(EXAMPLES.replace(right, wrong))).wrong] == ([claim] if claim else [])
 
 
+TWO_TEXTS = """
+    def make_example(source, target, bos_id=1, eos_id=2):
+        return {"input_ids": source, "decoder_input_ids": [bos_id] + target, "labels": target + [eos_id]}
+
+    def build_pair(prompt, answer, eos_id=2):
+        ids = prompt + answer + [eos_id]
+        labels = [-100] * len(prompt) + ids[len(prompt):]
+        return ids[:-1], labels[1:]
+"""
+
+
+def test_two_texts_and_labels_one_place_ahead_are_right_examples(functions):
+    assert examine(functions(TWO_TEXTS)).wrong == []
+    late = TWO_TEXTS.replace(
+        "[-100] * len(prompt) + ids[len(prompt):]", "[-100] * (len(prompt) + 1) + ids[len(prompt) + 1:]"
+    )
+    [found] = examine(functions(late)).wrong
+    assert found.claim == "labels-of-examples-are-the-answer"
+
+
+OF_ONE_ROW = """
+    def masked_softmax(scores, mask):
+        return scores.masked_fill(~mask, float("-inf")).softmax(dim=1)
+"""
+
+
+def test_a_masked_softmax_of_one_row_of_keys_is_right(functions):
+    found = examine(functions(OF_ONE_ROW))
+    assert "a-masked-softmax-gives-hidden-scores-nothing" in found.tested
+    assert found.wrong == []
+
+
 SEEN = """
     def masked_softmax(X, valid_lens):
         if valid_lens is None:
