@@ -3,8 +3,6 @@
 import pytest
 from pages import traced_model
 
-from tools import browser
-
 
 @pytest.fixture
 def traced():
@@ -13,6 +11,8 @@ def traced():
 
 @pytest.fixture(scope="module")
 def chrome():
+    from tools import browser  # only where a browser is asked for: the other tests run without the tools
+
     found = browser.Browser()
     yield found
     found.close()
