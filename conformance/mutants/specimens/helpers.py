@@ -539,9 +539,9 @@ def alibi_slopes(n_heads):
     return torch.tensor([start ** (head + 1) for head in range(n_heads)])
 
 
-def build_example(prompt, response, eos_id, max_len):
-    """The ids of both, and labels for the response and its end."""
-    answer = [*response, eos_id][:max_len]
+def build_example(prompt, response, max_len):
+    """The ids of both, and labels for the response."""
+    answer = response[:max_len]
     prompt = prompt[max(0, len(prompt) - (max_len - len(answer))) :]
     return {"input_ids": prompt + answer, "labels": [-100] * len(prompt) + answer}
 
