@@ -39,7 +39,7 @@ def test_what_a_model_is_asked_depends_on_its_kind_only():
     assert "attention-scale-is-one-over-sqrt-d-head" in claims_of("encoder_model")
 
 
-@pytest.mark.slow
+@pytest.mark.deep
 @pytest.mark.parametrize("name", [*IN_CI, *OTHERS])
 def test_our_model_keeps_every_claim_that_can_be_asked(name):
     found = results(ours(NAMES[name]))
@@ -49,7 +49,7 @@ def test_our_model_keeps_every_claim_that_can_be_asked(name):
     assert all(result.message for result in found.values() if result.verdict is Verdict.NOT_PROVIDED)
 
 
-@pytest.mark.slow
+@pytest.mark.deep
 @pytest.mark.parametrize("name", [BESIDE, *DEEP])
 def test_the_library_answers_every_claim_alike(name):
     library = pytest.importorskip("transformers")
