@@ -1,4 +1,4 @@
-"""A copy of a module that shares nothing with it.
+"""A copy of a module that shares nothing with it but what nobody can copy, such as a lock.
 
 `copy.deepcopy` keeps functions as they are: a lambda that a module made for itself goes on to call the parts of the
 first module. Here such functions are made anew around the parts of the copy. And it asks each value for a method
@@ -10,8 +10,11 @@ from __future__ import annotations
 
 import copy
 import copyreg
+import gc
+import re
 from collections import OrderedDict
-from types import CellType, FunctionType, NoneType
+from collections.abc import Iterator
+from types import CellType, FunctionType, ModuleType, NoneType
 from typing import Any
 
 import torch
@@ -85,13 +88,33 @@ def _copy(value: Any, memo: dict[int, Any]) -> Any:
 
 
 def _deep(value: Any, memo: dict[int, Any]) -> Any:
-    """What nobody can copy, such as a lock, a handle or a generator, is the same in the copy."""
-    try:
-        return copy.deepcopy(value, memo)
-    except TypeError as error:
-        if "cannot pickle" not in str(error):
-            raise
-        return value
+    """As `copy.deepcopy`. What nobody can copy, such as a lock somewhere inside, is the same in the copy; all around it
+    is copied."""
+    shared: dict[int, Any] = {}
+    while True:
+        trial = {**memo, **shared}  # an attempt that fails leaves halves behind
+        try:
+            made = copy.deepcopy(value, trial)
+        except TypeError as error:
+            kind = re.search(r"cannot pickle '([\w.]+)' object", str(error))
+            found = {id(one): one for one in _inside(value) if kind and type(one).__name__ == kind[1].split(".")[-1]}
+            if not found.keys() - shared.keys():
+                raise
+            shared |= found
+        else:
+            memo |= trial
+            return made
+
+
+def _inside(value: Any) -> Iterator[Any]:
+    """An object and all that it holds, but for what is of the program: classes, functions, modules."""
+    waiting, seen = [value], set[int]()
+    while waiting:
+        one = waiting.pop()
+        if id(one) not in seen and not isinstance(one, (type, FunctionType, ModuleType)):
+            seen.add(id(one))
+            yield one
+            waiting += gc.get_referents(one)
 
 
 def _copy_by_hand(value: Any, memo: dict[int, Any]) -> None:

@@ -108,10 +108,15 @@ def test_a_dict_with_attributes_is_copied_with_what_it_holds():
     assert second.lin.weight is not first.lin.weight
 
 
+class Master:
+    def __init__(self):
+        self.lock, self.sums = threading.Lock(), {"mean": torch.zeros(2)}
+
+
 class HoldsALock(nn.Module):
     def __init__(self):
         super().__init__()
-        self.lock = threading.Lock()
+        self.lock, self.master = threading.Lock(), Master()
         self.register_buffer("places", torch.ones(3, requires_grad=True) * 2)
 
 
@@ -119,6 +124,10 @@ def test_what_nobody_can_copy_is_shared_and_a_buffer_with_a_graph_is_copied_with
     first = HoldsALock()
     second = copied(first)
     assert second.lock is first.lock
+    assert second.master.lock is first.master.lock
+    assert second.master is not first.master
+    second.master.sums["mean"] += 1
+    assert not first.master.sums["mean"].any()
     assert torch.equal(second.places, first.places)
     assert second.places.grad_fn is None
     assert second.places is not first.places
