@@ -24,16 +24,16 @@ _MAKER = re.compile(r"pad\w*mask|mask\w*pad", re.IGNORECASE)
 _KEEP = {"to", "cuda", "cpu", "long", "bool", "int", "float", "type", "squeeze", "unsqueeze", "view", "repeat", "clone"}
 """Methods that leave what a mask marks as it is."""
 _DEPTH = 8
-
-
 _BEHIND = 240
 """So many letters behind the name of a parameter may say what it marks."""
+_ADDED = re.compile(r"additive|\badd(ed|s)?\b|-\s*(inf|1e\d|large|float)|negative", re.IGNORECASE)
+"""Words about a mask that is added to the scores, in which no True marks anything."""
 
 
 def documented_masks(module: nn.Module, parameters: Sequence[str]) -> dict[str, bool]:
     """Those of these parameters of which the documentation of forward, or of the class, says what they mark: True for
     real tokens, False for padding."""
-    texts = [inspect.getdoc(one) or "" for one in (type(module).forward, type(module))]
+    texts = [inspect.getdoc(one) or "" for one in (module.forward, type(module))]
     found: dict[str, bool] = {}
     for text, name in product(texts, parameters):
         others = "|".join(re.escape(one) for one in inspect.signature(module.forward).parameters if one != name)
@@ -41,7 +41,8 @@ def documented_masks(module: nn.Module, parameters: Sequence[str]) -> dict[str, 
         if behind is None or name in found:
             continue
         own = re.split(rf"\n\s*`{{0,2}}({others or 'self'})\b|\n\s*\n", behind[1])[0]
-        if meaning := meaning_in(re.sub(r"\s*\n\s*", " ", own)):
+        meaning = "" if _ADDED.search(own) else meaning_in(re.sub(r"\s*\n\s*", " ", own))
+        if meaning:
             found[name] = meaning == KEEPS
     return found
 

@@ -234,6 +234,7 @@ def test_a_forward_that_hands_its_words_on_takes_what_they_are_handed_to(made):
         ("mask: (B, T) bool, True at padding\n    other: True for real tokens", False),
         ("mask (Tensor): 1 = real token, 0 = pad", True),
         ("mask: (B, T)\n    other: True for real tokens", None),
+        ("mask: (B, 1, T, T), added to the scores: 0 for visible keys, -inf for hidden ones", None),
     ],
 )
 def test_documentation_says_what_a_mask_marks(words, marks_real):
