@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import copy
 import inspect
+import re
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
@@ -21,6 +22,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from conformance.adapters.functions.subjects import source_of
 from conformance.adapters.inference.facts import Fact, Unresolved
 from conformance.adapters.specification import Specification
 from conformance.adapters.whole.calling import Input, quiet_evaluation
@@ -54,6 +56,8 @@ def in_place(cls: type[nn.Module], why: str) -> WholeModel:
 
 Holder = type[nn.Module] | FunctionType
 """A class, or a function that puts a model together."""
+_DOES_MORE = re.compile(r"\b(backward|step|open|save|load\w*|download\w*|fit|train|system|run)\(")
+"""What a function calls that trains, reads or writes: it is not run to have a part of what it gives."""
 
 
 def _holders(cls: type[nn.Module], around: Surroundings) -> Iterator[Holder]:
@@ -72,7 +76,10 @@ def _makers(cls: Holder, around: Surroundings) -> Iterator[Holder]:
         name = _name_around(usage.scope)
         module = around.imported(usage.scope.source) if name else None
         found = getattr(module, name, None)
-        if isinstance(found, FunctionType) or (isinstance(found, type) and issubclass(found, nn.Module)):
+        if isinstance(found, FunctionType):
+            if not _DOES_MORE.search(source_of(found)):
+                yield found
+        elif isinstance(found, type) and issubclass(found, nn.Module):
             yield found
 
 

@@ -124,7 +124,7 @@ class Made:
             return None
         try:
             limited(self._make, Sizing(), most)
-        except TooLarge:
+        except (Exception, TooLarge):  # it may not be made at these sizes either
             return None
         facts = [fact for fact in self.facts if fact.subject != "sizes"]
         facts.append(Fact("sizes", "as they are", "smaller ones do not fit together"))

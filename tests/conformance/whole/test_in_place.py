@@ -217,6 +217,14 @@ BUILDER = """
 """
 
 
+def test_a_function_that_trains_is_not_run_for_a_part_of_what_it_makes(made, tmp_path):
+    ran = f"open({str(tmp_path / 'ran')!r}, 'w')"
+    made("Layer", STACK, {"builder.py": BUILDER.replace("layers = []", f"layers = []\n        {ran}")}, "stack.py")
+    with pytest.raises(Unresolved):
+        pointed(sys.modules["stack"].Stack)
+    assert not (tmp_path / "ran").exists()
+
+
 def test_a_stack_of_layers_that_a_function_of_another_file_makes_is_taken_from_what_it_makes(made):
     made("Layer", STACK, {"builder.py": BUILDER}, "stack.py")
     running = pointed(sys.modules["stack"].Stack).running
