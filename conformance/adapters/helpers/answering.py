@@ -36,9 +36,7 @@ def example_of_an_answer(build: Called) -> Iterator[Trouble]:
     if not {*_PROMPT} <= {*ids}:
         raise OtherKind("prompt and answer are two texts, as for an encoder and a decoder")
     in_place = all(label in (_NOT_TAUGHT, word) for word, label in zip(ids, labels, strict=False))
-    words = (
-        ids if in_place else [*ids[1:], labels[-1]]
-    )  # of labels one place ahead the last one is no word of the input
+    words = ids if in_place else [*ids[1:], labels[-1]]  # the last label stands behind the input then
     wrong = [label for word, label in zip(words, labels, strict=False) if label not in (_NOT_TAUGHT, word, _PADDING)]
     if wrong:
         yield Trouble(

@@ -50,14 +50,8 @@ from conformance.adapters.whole.variants import variants
 from conformance.protocol import WHOLE_MODELS, NotProvided
 
 NORM = "norm-is-its-formula"
-_SCALED = (
-    "attention",
-    "self_attention",
-    "multi_head_attention",
-    "grouped_query_attention",
-    "cached_attention",
-)
-"""Roles whose formula divides the scores."""
+_IS_UNSCALED = re.compile(r"do(es)? not scale|not (scaled|divided)|scale of the scores is 1\.$", re.IGNORECASE)
+"""Of what a class looks like: that it leaves its scores as they are."""
 _NORM_SIDES = re.compile(r"(pre|post)_?(layer_?)?(norm|ln)|(norm|ln)_?first|normalize_?before")
 """Names of flags by which a layer is told where its norms stand."""
 
@@ -258,7 +252,7 @@ class PointedImplementation:
             found.norms_mended = self._is_told(found.own_norms)
         if found is not None and self.whole is not None and (told := _told_its_norms(found.cls)):
             raise NotProvided(f"the callers of {found.cls.__name__} say where its norms stand, by {told}")
-        if role in _SCALED and found is not None and says_unscaled(found.cls):
+        if found is not None and _looks_unscaled(found) and says_unscaled(found.cls):
             raise NotProvided(f"{found.cls.__name__} leaves its scores unscaled on purpose, by its own words")
         if role == "swiglu" and found is not None and (told := _other_gate(found.cls)):
             raise NotProvided(f"{found.cls.__name__} is no SwiGLU by its own words: its gate goes through {told}")
@@ -326,6 +320,11 @@ class _Variant:
         if role not in ("module", "model", self.whole.kind):
             raise NotProvided(f"{self.name} is no {role.replace('_', ' ')}")
         return self.whole.twin()
+
+
+def _looks_unscaled(found: Resolution) -> bool:
+    """Whether a class is the formula of its role but for scores that are left as they are."""
+    return any(fact.subject == "looks like" and _IS_UNSCALED.search(str(fact.value)) for fact in found.facts)
 
 
 def _other_gate(cls: type) -> str:
