@@ -196,7 +196,6 @@ function mark() {  /* what the looks of boxes tell: the chosen one, what leads t
     above: on ? reach(chosen, sources) : new Set(), below: on ? reach(chosen, readers) : new Set(),
     hit: seen(hits), now: seen(acting()), wait: seen(frontier()), done: seen(D.steps.slice(0, step).map(s => s.node)),
   };
-  for (const at of [...shown.values(), ...frames.values()]) at.right = false;
   soon();
 }
 function dress(at) {
