@@ -90,20 +90,18 @@ def _copy(value: Any, memo: dict[int, Any]) -> Any:
 def _deep(value: Any, memo: dict[int, Any]) -> Any:
     """As `copy.deepcopy`. What nobody can copy, such as a lock somewhere inside, is the same in the copy; all around it
     is copied."""
-    shared: dict[int, Any] = {}
     while True:
-        trial = {**memo, **shared}  # an attempt that fails leaves halves behind
+        known = len(memo)
         try:
-            made = copy.deepcopy(value, trial)
+            return copy.deepcopy(value, memo)
         except TypeError as error:
+            for key in list(memo)[known:]:
+                del memo[key]  # the halves that an attempt leaves behind
             kind = re.search(r"cannot pickle '([\w.]+)' object", str(error))
             found = {id(one): one for one in _inside(value) if kind and type(one).__name__ == kind[1].split(".")[-1]}
-            if not found.keys() - shared.keys():
+            if not found.keys() - memo.keys():
                 raise
-            shared |= found
-        else:
-            memo |= trial
-            return made
+            memo |= found
 
 
 def _inside(value: Any) -> Iterator[Any]:

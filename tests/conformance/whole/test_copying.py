@@ -133,6 +133,21 @@ def test_what_nobody_can_copy_is_shared_and_a_buffer_with_a_graph_is_copied_with
     assert second.places is not first.places
 
 
+class HoldsSets(nn.Module):
+    """To copy a set makes a list of the moment."""
+
+    def __init__(self):
+        super().__init__()
+        for i in range(100):
+            setattr(self, f"sizes{i}", {(i, i + 1)})
+            setattr(self, f"config{i}", Config(width=i))
+
+
+def test_no_object_of_the_moment_is_taken_for_one_that_is_gone():
+    second = copied(HoldsSets())
+    assert all(getattr(second, f"sizes{i}") == {(i, i + 1)} for i in range(100))
+
+
 class FrozenStages(nn.Module):
     def __init__(self):
         super().__init__()
