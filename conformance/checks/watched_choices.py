@@ -24,6 +24,18 @@ def best_is_renewed(impl: Any, draw: Draw) -> Evidence:
     found = choices.choices(run)
     if not found:
         raise NotProvided("no measure was seen that is compared with the best one so far")
+    other = next((one for one in found if one.other), None)
+    if other is not None:
+        return broken(
+            step,
+            f"what {other.best} is set to",
+            other.measure,
+            other.other,
+            at=lambda lines: lines.first(other.other_at),
+            diagnosis=f"{other.best} is compared with {other.measure} and set to {other.other}: later measures are "
+            "held to another one.",
+            mend=f"set {other.best} = {other.measure}",
+        )
     wrong = next((one for one in found if not one.is_bound), None)
     if wrong is None:
         return kept("measures that are compared with the best one, which is renewed", len(found))

@@ -287,3 +287,26 @@ def pointer_moves_on(impl: Any, draw: Draw) -> Evidence:
         "again and again, the others never.",
         mend=f"move it on after writing: ({resting.pointer} + number) % size",
     )
+
+
+@check("run-average-has-statistics", roles=RUN)
+def average_has_statistics(impl: Any, draw: Draw) -> Evidence:
+    """Where an average of weights is evaluated, its norms over the batch have statistics of the data."""
+    from conformance.watch.events import Forward
+    from conformance.watch.followers import is_slow
+
+    run = run_of(impl)
+    step, slow = steps_of(run)[-1], [number for number, one in run.copies.items() if is_slow(one)]
+    asked = [call for call in run.of(Forward) if call.module in run.without_statistics and not call.gradients]
+    judged = [call for call in asked if call.evaluating and not call.training]
+    if not judged:
+        raise NotProvided("no average of weights with norms over the batch was evaluated without their statistics")
+    return broken(
+        step,
+        "the statistics of the norms over the batch, in the average that is evaluated",
+        "those of the data",
+        "means of 0 and variances of 1, as they were made",
+        at=lambda lines: lines.first(lines.averaged(run, run.parameters[slow[0]].name), judged[0].place),
+        diagnosis="The average takes the parameters and no buffers: its norms over the batch have seen no data.",
+        mend="copy the buffers, too, or compute them anew: torch.optim.swa_utils.update_bn(loader, average)",
+    )

@@ -65,17 +65,29 @@ def mixtures_keep_shares(impl: Any, draw: Draw) -> Evidence:
     step = steps_of(run)[0]
     found = measures.mixtures(run)
     if not found:
-        raise NotProvided("no mixture was seen whose sides are one, or whose shares are exchanged")
-    what, is_alike, place = found[0]
+        raise NotProvided("no mixture was seen whose sides are one, in exchanged shares, or in two orders")
+    what, wrong, place = found[0]
+    words = {
+        "alike": (
+            "of one and the same",
+            "Both sides of the mixture are the same: the other row is in the input, and not in what is asked.",
+        ),
+        "exchanged": (
+            "of two, in exchanged shares",
+            "The shares of the labels are those of the other row: most of each row is asked for the wrong label.",
+        ),
+        "apart": (
+            "of two in one random order, with labels in another",
+            "The rows are mixed in one random order and the labels taken in another: they are labels of other rows.",
+        ),
+    }
     return broken(
         step,
         f"of what {what} is a mixture",
         "of two, in the shares of what they belong to",
-        "of one and the same" if is_alike else "of two, in exchanged shares",
+        words[wrong][0],
         at=lambda lines: lines.first(place),
-        diagnosis="Both sides of the mixture are the same: the other row is in the input, and not in what is asked."
-        if is_alike
-        else "The shares of the labels are those of the other row: most of each row is asked for the wrong label.",
+        diagnosis=words[wrong][1],
         mend="mix rows and labels alike: share * a + (1 - share) * a[order]",
     )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import re
 from typing import Any
@@ -349,3 +350,37 @@ def reaches_a_matrix(impl: Any, draw: Draw) -> Evidence:
             )
         return kept("matrices have weight decay", matrices)
     raise NotProvided("no weight decay was seen")
+
+
+_LAYER = re.compile(r"^(.*?)\.?(\d+)\.")
+"""The first number in the name of a parameter: which of several layers it is of."""
+
+
+@check("run-lower-layers-learn-no-faster", roles=RUN)
+def lower_layers_learn_no_faster(impl: Any, draw: Draw) -> Evidence:
+    """Where the layers of a model learn at different rates, none learns faster than the one above it."""
+    run = run_of(impl)
+    for step in steps_of(run):
+        layers: dict[str, dict[int, set[float]]] = {}
+        for numbers, rate in zip(run.optimizers[step.optimizer].groups, step.rates, strict=False):
+            for number in numbers:
+                if (found := _LAYER.match(run.parameters[number].name)) is not None:
+                    layers.setdefault(found[1], {}).setdefault(int(found[2]), set()).add(rate)
+        for name, known in layers.items():
+            rates = [max(known[layer]) for layer in sorted(known)]
+            if len(set(rates)) < 2 or any(len(one) > 1 for one in known.values()):
+                continue
+            falls = [at for at, (low, high) in enumerate(itertools.pairwise(rates)) if low > high * (1 + 1e-6)]
+            if not falls:
+                return kept("rates of layers that grow from the lowest to the highest", rates)
+            return broken(
+                step,
+                f"the rates of the layers of {name}, from the lowest",
+                "none larger than that of the layer above",
+                ", ".join(f"{rate:.2g}" for rate in rates),
+                at=lambda lines: lines.falling(run, step),
+                diagnosis=f"Layer {sorted(known)[falls[0]]} of {name} learns faster than the one above it: the rates "
+                "fall in the wrong direction.",
+                mend="lr * layer_decay ** (layers above it)",
+            )
+    raise NotProvided("no layers were seen that learn at different rates")

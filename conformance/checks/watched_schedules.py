@@ -63,6 +63,29 @@ def counts_what_it_is_stepped_with(impl: Any, draw: Draw) -> Evidence:
     )
 
 
+@check("run-schedule-is-planned-in-batches", roles=RUN)
+def planned_in_batches(impl: Any, draw: Draw) -> Evidence:
+    """A schedule that is stepped with each batch is not planned for as many steps as there are rows."""
+    from conformance.watch import plans
+
+    run = run_of(impl)
+    steps = steps_of(run)
+    found = plans.rows_for_batches(run)
+    if not found or len(schedules_of(run)) < 0.9 * len(steps):
+        raise NotProvided("no schedule of batches was seen whose number of steps is one of rows")
+    what, place = found[0]
+    return broken(
+        steps[0],
+        "how many steps the schedule is planned for",
+        "epochs times batches",
+        f"{what}: epochs times rows",
+        at=lambda lines: lines.first(place),
+        diagnosis="The schedule is planned for a step a row, and is stepped with each batch: the training is over long "
+        "before it.",
+        mend="count the batches: epochs * len(loader)",
+    )
+
+
 @check("run-rate-of-a-cosine-comes-down", roles=RUN)
 def rate_of_a_cosine(impl: Any, draw: Draw) -> Evidence:
     """Rates that follow half a cosine wave, whatever sets them, are at its end when the run is."""

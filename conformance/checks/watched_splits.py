@@ -128,6 +128,29 @@ def parts_are_scaled_alike(impl: Any, draw: Draw) -> Evidence:
     )
 
 
+@check("run-scaling-is-fitted-in-training", roles=RUN)
+def scaling_is_fitted_in_training(impl: Any, draw: Draw) -> Evidence:
+    """A scaler is fitted to the data that are learned from, and not to those that judge."""
+    from conformance.watch import scaling
+
+    run = run_of(impl)
+    step = steps_of(run)[0]
+    found = scaling.fitted_to_all(run)
+    if not found:
+        raise NotProvided("no scaler was seen that is fitted to what training data and data that judge are cut from")
+    scaler, whole, other, place = found[0]
+    return broken(
+        step,
+        f"what {scaler} is fitted to",
+        "the training data",
+        f"{whole}, of which {other} is a part",
+        at=lambda lines: lines.first(place),
+        diagnosis=f"{scaler} is fitted to {whole}, which {other} is cut from: training sees numbers of the data that "
+        "judge.",
+        mend=f"cut first, and fit {scaler} to the training part",
+    )
+
+
 @check("run-inputs-are-scaled-alike", roles=RUN)
 def inputs_are_scaled_alike(impl: Any, draw: Draw) -> Evidence:
     """What a model is judged on is scaled as what it learns from is."""

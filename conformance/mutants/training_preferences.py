@@ -1,9 +1,9 @@
 """Mutants of scripts that learn preferences, and of one that scales the rows of its parts: what a margin is, which rows
-and numbers each part has, who is judged, and where a cosine ends."""
+and numbers each part has, who is judged, where a cosine ends, and which layers learn faster."""
 
 from __future__ import annotations
 
-from conformance.mutants.script import PREFERENCE, REWARDS, ROWS, script
+from conformance.mutants.script import LANGUAGE, PREFERENCE, REWARDS, ROWS, script
 
 # --- preferences ----------------------------------------------------------------------------------
 
@@ -145,6 +145,46 @@ script(
     ),
     breaks=("run-cosine-counts-what-it-is-stepped-with",),
     defect="A cosine over the epochs is stepped with each batch.",
+)
+script(
+    "AverageWithoutStatistics",
+    ROWS,
+    (
+        "    optimizer = torch.optim.SGD(",
+        "    average = copy.deepcopy(model).requires_grad_(False)\n    optimizer = torch.optim.SGD(",
+    ),
+    (
+        "            optimizer.step()\n",
+        "            optimizer.step()\n            for mine, its in zip(average.parameters(), model.parameters()):\n"
+        "                mine.mul_(0.9).add_(its.detach(), alpha=0.1)\n",
+    ),
+    ("valid_loss = evaluate(model, valid_loader)", "valid_loss = evaluate(average, valid_loader)"),
+    breaks=("run-average-has-statistics",),
+    defect="An average of the weights is judged whose batch norm has seen no data.",
+)
+script(
+    "LowerLayersFaster",
+    LANGUAGE,
+    (
+        'groups = [{"params": decayed, "weight_decay": 0.1}, {"params": others, "weight_decay": 0.0}]\n',
+        "inside = {id(p) for p in model.blocks.parameters()}\n"
+        'groups = [{"params": [p for p in model.parameters() if id(p) not in inside]}]\n'
+        "for depth, block in enumerate(model.blocks):\n"
+        '    groups.append({"params": block.parameters(), "lr": 1e-2 * 0.5**depth})\n',
+    ),
+    breaks=("run-lower-layers-learn-no-faster",),
+    defect="The rates of layers fall from the lowest to the highest.",
+)
+script(
+    "CosineOfRowsByBatches",
+    ROWS,
+    ("T_max=EPOCHS", "T_max=EPOCHS * len(train_set)"),
+    (
+        "            optimizer.step()\n        schedule.step()\n",
+        "            optimizer.step()\n            schedule.step()\n",
+    ),
+    breaks=("run-schedule-is-planned-in-batches",),
+    defect="A cosine over all rows is stepped with each batch.",
 )
 script(
     "PatienceOfOnce",

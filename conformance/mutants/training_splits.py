@@ -90,6 +90,19 @@ script(
     defect="The sounds that judge are not scaled, those of training are.",
 )
 script(
+    "ScaledByAllRows",
+    ROWS,
+    (
+        "def statistics(rows):\n    inputs = torch.stack([x for x, _ in rows])\n"
+        "    return inputs.mean(0), inputs.std(0)\n",
+        "class Scaler:\n    def fit(self, rows):\n        inputs = torch.stack([x for x, _ in rows])\n"
+        "        self.known = inputs.mean(0), inputs.std(0)\n        return self\n",
+    ),
+    ("known = statistics(train_rows)", "known = Scaler().fit(rows).known"),
+    breaks=("run-scaling-is-fitted-in-training",),
+    defect="The scaler is fitted to all rows, those that judge among them.",
+)
+script(
     "JudgedByTheSameSeed",
     PREFERENCE,
     ("def __init__(self, count=80):", "def __init__(self, count=80, seed=4):"),

@@ -61,6 +61,13 @@ class Calls:
                 one = watcher.parameter(parameter, f"{path}.{name}".lstrip("."), type(part).__name__)
                 watcher.run.parameters[one].in_model, watcher.run.parameters[one].module = True, number
 
+    def own(self, number: int, module: Any) -> None:
+        """A module is set to train. Its own parameters are those of a model, also where only its parts are called."""
+        for name, parameter in module.named_parameters(recurse=False):
+            one = self.watcher.run.parameters[self.watcher.parameter(parameter, name, type(module).__name__)]
+            if not one.in_model:
+                one.in_model, one.module = True, number
+
     def begun(self, module: Any, gradients: bool, **more: Any) -> None:
         """Record a call of an outermost module. more: the fields of the record that the library knows."""
         number = self.known(module)

@@ -26,7 +26,8 @@ class Choice(NamedTuple):
     """A measure that is compared with the best one so far, where something is kept if it is better. best: as it is
     written. measure: its text, and that of what binds it where its own name says nothing. lower: whether the lower one
     is kept. is_bound: whether the best one is bound again where it can be seen; is_here: in this test. place: of the
-    comparison; bound: of what binds the measure; made: of the lines of the call that it is the result of."""
+    comparison; bound: of what binds the measure; made: of the lines of the call that it is the result of. other: what
+    the best one is set to where that is another measure, and other_at: where."""
 
     best: str
     measure: str
@@ -36,6 +37,8 @@ class Choice(NamedTuple):
     place: str
     bound: str
     made: frozenset[str]
+    other: str = ""
+    other_at: str = ""
 
 
 def choices(run: Any) -> list[Choice]:
@@ -61,7 +64,27 @@ def choices_in(source: Source) -> Iterator[Choice]:
             is_bound = here is not None or _is_bound(source, node, best)
             is_lower = lower is (here in (0, None))
             about = (is_lower, is_bound, here is not None, source.place(node), bound, _made(source, node, measure))
-            yield Choice(ast.unparse(best), text, *about)
+            other = _other(branches[here or 0], best, measure)
+            of_it = (ast.unparse(other), source.place(other)) if other is not None else ()
+            yield Choice(ast.unparse(best), text, *about, *of_it)
+
+
+def _other(body: list[ast.stmt], best: ast.expr, measure: ast.expr) -> ast.expr | None:
+    """What the best one is set to where it is not the measure that was compared: another one of the same collection,
+    the least or largest of all in it, or that of training in the place of one that judges."""
+    text = ast.unparse(measure)
+    around = ast.unparse(measure.value) if isinstance(measure, ast.Subscript) else ""
+    for one in (n for statement in body for n in ast.walk(statement) if isinstance(n, ast.Assign)):
+        value = one.value
+        if ast.unparse(best) not in map(ast.unparse, one.targets) or text in ast.unparse(value):
+            continue
+        is_next = isinstance(value, ast.Subscript) and ast.unparse(value.value) == around
+        is_call = isinstance(value, ast.Call) and ast.unparse(value.func) in ("min", "max")
+        is_of_all = is_call and bool(around) and around in ast.unparse(value)
+        is_of_training = names_judging(text) and names_training(getattr(value, "id", ""))
+        if is_next or is_of_all or is_of_training:
+            return value
+    return None
 
 
 def _sides(test: ast.expr) -> tuple[ast.expr, ast.expr, bool] | None:

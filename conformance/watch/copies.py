@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim.optimizer import Optimizer
 
+from conformance.watch.followers import is_slow
 from conformance.watch.record import Copy
 from conformance.watch.tensors import tensors
 from conformance.watch.updates import parameters_of
@@ -146,6 +147,20 @@ class Copies:
         """Which of it all has changed."""
         self._compare()
         self.watcher.run.still |= {name for name, (one, value) in self.starts.items() if torch.equal(one, value)}
+        slow = {number for number, copy in self.watcher.run.copies.items() if is_slow(copy)}
+        for number, module in self.watcher.modules.items():
+            numbers = {self.watcher.known("parameter", one) for one in module.parameters()}
+            norms = [part for part in module.modules() if isinstance(part, _NORMS) and part.running_mean is not None]
+            if norms and numbers & slow and not any(map(_has_learned, norms)):
+                self.watcher.run.without_statistics.append(number)
+
+
+_NORMS = (nn.modules.batchnorm._BatchNorm,)
+
+
+def _has_learned(norm: Any) -> bool:
+    """Whether a norm over the batch has other statistics than those that it was made with."""
+    return bool(norm.running_mean.any()) or bool((norm.running_var != 1).any())
 
 
 ROUNDING = 1e-12

@@ -136,6 +136,7 @@ class Varied(NamedTuple):
 
 _OPTION = re.compile(r"^(is_)?(augment\w*|training|train)$")
 _MEANT = re.compile(r"aug|tta|train", re.IGNORECASE)
+_VARIES = re.compile(r"aug|flip|crop|jitter|rand|noise|shift|rotat", re.IGNORECASE)
 
 
 def varied(run: Any) -> list[Varied]:
@@ -151,6 +152,7 @@ def _varied(source: Source) -> Iterator[Varied]:
     for one in (one for one in bound if names_judging(one.name) and not _MEANT.search(one.name)):
         for called, option, call, keyword in _options(one):
             is_part = option == "train" and "test" not in one.name.lower()  # the validation part of the training data
+            is_part = is_part and not _varies(source, called, option)
             if (called, option) in of_training and not is_part and not _is_cut(source, call):
                 yield Varied(one.name, ast.unparse(keyword), source.place(keyword.value))
 
@@ -162,6 +164,18 @@ def _options(one: Bound) -> Iterator[tuple[str, str, ast.Call, ast.keyword]]:
             is_on = isinstance(keyword.value, ast.Constant) and keyword.value.value is True
             if keyword.arg and _OPTION.match(keyword.arg) and is_on:
                 yield ast.unparse(call.func), keyword.arg, call, keyword
+
+
+def _varies(source: Source, called: str, option: str) -> bool:
+    """Whether a class of the file varies each sample where it was made with an option."""
+    for test in source.nodes:
+        function, owner = source.function(test), source.owner(test)
+        if not isinstance(test, (ast.If, ast.IfExp)) or owner is None or owner.name != called:
+            continue
+        asked = {n.attr.lstrip("_") for n in ast.walk(test.test) if isinstance(n, ast.Attribute)}
+        if option in asked and getattr(function, "name", "") != "__init__" and _VARIES.search(ast.unparse(test)):
+            return True
+    return False
 
 
 def _is_cut(source: Source, call: ast.Call) -> bool:

@@ -27,7 +27,8 @@ _COPIES = re.compile(r"deepcopy\(|state_dict\(")
 def unread_best(run: Any) -> list[Kept]:
     """Copies of the best weights that nothing reads."""
     everything = sources(run)
-    return [found for source in everything for found in _unread(source, everything)]
+    kept = [found for source in everything for found in _unread(source, everything)]
+    return kept + [found for source in everything for found in _not_loaded(source)]
 
 
 def _unread(source: Source, everything: list[Source]) -> Iterator[Kept]:
@@ -40,6 +41,47 @@ def _unread(source: Source, everything: list[Source]) -> Iterator[Kept]:
                 is_kept = isinstance(target, (ast.Name, ast.Attribute)) and _COPIES.search(ast.unparse(value))
                 if is_kept and not _is_read(target, source, everything):
                     yield Kept(ast.unparse(target), source.place(_behind(source, test) or one), source.place(one))
+
+
+def _not_loaded(source: Source) -> Iterator[Kept]:
+    """Weights in the file of the best, which is read for something else."""
+    choices = {one.place for one in choices_in(source)}
+    for test in (n for n in source.nodes if isinstance(n, ast.If) and source.place(n) in choices):
+        for saved, path in _saved(test):
+            weights = [key.value for key, value in zip(saved.keys, saved.values, strict=True)
+                       if isinstance(key, ast.Constant) and "state_dict(" in ast.unparse(value)]  # fmt: skip
+            later = [n for n in source.nodes if isinstance(n, ast.Assign) and n.lineno > test.lineno]
+            for one in (n for n in later if _reads(n.value, path) and isinstance(n.targets[0], ast.Name)):
+                name = one.targets[0].id  # type: ignore[attr-defined]
+                uses = [
+                    n for n in source.nodes if isinstance(n, ast.Name) and n.id == name and isinstance(n.ctx, ast.Load)
+                ]
+                keys = [_key(source.around[use]) for use in uses]
+                if weights and uses and None not in keys and not {*keys} & {*weights}:
+                    yield Kept(f"{name}[{weights[0]!r}]", source.place(one), source.place(saved))
+
+
+def _saved(test: ast.If) -> Iterator[tuple[ast.Dict, str]]:
+    """The dictionaries that are saved in a branch, and where to."""
+    for one in (n for statement in test.body for n in ast.walk(statement)):
+        is_save = isinstance(one, ast.Call) and ast.unparse(one.func) == "torch.save" and len(one.args) == 2
+        if is_save and isinstance(one.args[0], ast.Dict):  # type: ignore[attr-defined]
+            yield one.args[0], ast.unparse(one.args[1])  # type: ignore[attr-defined]
+
+
+def _reads(value: ast.expr, path: str) -> bool:
+    return (
+        isinstance(value, ast.Call)
+        and ast.unparse(value.func) == "torch.load"
+        and bool(value.args)
+        and ast.unparse(value.args[0]) == path
+    )
+
+
+def _key(around: ast.AST) -> Any:
+    """The constant that something is asked for; None where it is used otherwise."""
+    is_asked = isinstance(around, ast.Subscript) and isinstance(around.slice, ast.Constant)
+    return around.slice.value if is_asked else None  # type: ignore[attr-defined]
 
 
 def _bound(statement: ast.Assign) -> Iterator[tuple[ast.expr, ast.expr]]:

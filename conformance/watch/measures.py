@@ -287,35 +287,75 @@ def _is_empty(value: ast.expr) -> bool:
 
 
 class Mixture(NamedTuple):
-    """Two rows, or their labels, that are mixed wrongly. what: as it is written. is_alike: whether both sides are the
-    same; else the shares are those of the other side."""
+    """Two rows, or their labels, that are mixed wrongly. what: as it is written. wrong: "alike" where both sides are
+    the same, "exchanged" where the shares are those of the other side, "apart" where the labels are of other rows."""
 
     what: str
-    is_alike: bool
+    wrong: str
     place: str
 
 
+_ORDERS = r"randperm|permutation|shuffle"
+
+
 def mixtures(run: Any) -> list[Mixture]:
-    """The mixtures in which both sides are one, or whose shares are exchanged against those of what they belong to."""
+    """The mixtures that are not of rows and of their own labels in the same shares."""
     return [found for source in sources(run) for found in _mixtures(source)]
 
 
 def _mixtures(source: Source) -> Iterator[Mixture]:
     for function in (source.tree, *(n for n in source.nodes if isinstance(n, FUNCTIONS[:2]))):
-        inside = source.inside(function)
+        others, given = _given_by_others(source, function)
+        inside = [*others, *given, *source.inside(function)]
         found = [(one, *sides) for one in inside for sides in _shares(one)]
         orders = [_permuted(inside, mine, other) for _, _, mine, other in found]
         for (one, share, mine, other), order in zip(found, orders, strict=True):
             is_sure = any(order_ for (_, its, *_), order_ in zip(found, orders, strict=True) if its == share)
             if ast.unparse(mine) == ast.unparse(other):
                 if is_sure:
-                    yield Mixture(ast.unparse(one), True, source.place(one))
+                    yield Mixture(ast.unparse(one), "alike", source.place(one))
             elif order:
                 earlier = [
                     before for (_, its, *_), before in zip(found, orders, strict=True) if its == share and before
                 ]
                 if earlier[0] != order:
-                    yield Mixture(ast.unparse(one), False, source.place(one))
+                    names = {n.id for side in (mine, other) for n in ast.walk(side) if isinstance(n, ast.Name)}
+                    made = [back for bound, back in given.items() if names & {name for name, _ in pairs_in(bound)}]
+                    yield Mixture(ast.unparse(one), "exchanged", source.place(made[0] if made else one))
+        if isinstance(function, FUNCTIONS[:2]) and len(found) == 1 and not given:
+            yield from _drawn_apart(source, inside, *found[0])
+
+
+def _given_by_others(source: Source, function: ast.AST) -> tuple[list[ast.AST], dict[ast.Assign, ast.AST]]:
+    """The nodes of the functions of a file whose several results a function binds; and its names bound to what these
+    return, with the place where they do."""
+    functions = {n.name: n for n in source.nodes if isinstance(n, FUNCTIONS[:2])}
+    nodes, given = list[ast.AST](), dict[ast.Assign, ast.AST]()
+    for one in source.inside(function):
+        called = functions.get(getattr(getattr(getattr(one, "value", None), "func", None), "id", ""))
+        if called is None or called is function or not isinstance(one, ast.Assign):
+            continue
+        its = source.inside(called)
+        backs = [n for n in its if isinstance(n, ast.Return)]
+        if len(backs) == 1 and isinstance(backs[0].value, ast.Tuple) and isinstance(one.targets[0], ast.Tuple):
+            nodes += its
+            given[ast.Assign(targets=one.targets, value=backs[0].value)] = backs[0]
+    return nodes, given
+
+
+def _drawn_apart(
+    source: Source, inside: list[Any], one: ast.AST, _: str, mine: ast.expr, other: ast.expr
+) -> Iterator[Mixture]:
+    """Where rows are mixed with those of one random order, and something else is taken in another one."""
+    drawn = {name for n in inside if isinstance(n, ast.Assign) for name, value in pairs_in(n)
+             if re.search(_ORDERS, ast.unparse(value))}  # fmt: skip
+    inner = {id(n) for n in ast.walk(one)}
+    taken = [n for n in inside if isinstance(n, ast.Subscript) and id(n) not in inner]
+    elsewhere = {n.slice.id for n in taken if isinstance(n.slice, ast.Name)} & drawn
+    here = {ast.unparse(n.slice) for side in (mine, other) for n in ast.walk(side) if isinstance(n, ast.Subscript)}
+    is_drawn = any(here_ in drawn or re.search(_ORDERS, here_) for here_ in here)
+    if is_drawn and elsewhere and not here & elsewhere:
+        yield Mixture(ast.unparse(one), "apart", source.place(one))
 
 
 def _shares(node: Any) -> Iterator[tuple[str, ast.expr, ast.expr]]:
@@ -350,7 +390,7 @@ def _alone(node: ast.expr, other: ast.expr, inside: list[Any]) -> str:
 def _permuted(inside: list[Any], mine: ast.expr, other: ast.expr) -> str:
     """Which side of a mixture is the rows in another order: "first" or "second"; "" where that is not clear."""
     pairs = (pair for n in inside if isinstance(n, ast.Assign) for pair in pairs_in(n))
-    orders = {name for name, value in pairs if re.search(r"randperm|permutation|shuffle", ast.unparse(value))} - {""}
+    orders = {name for name, value in pairs if re.search(_ORDERS, ast.unparse(value))} - {""}
     texts = [_alone(mine, other, inside), _alone(other, mine, inside)]
     said = [any(re.search(rf"\[{order}[\],]", text) for order in orders) for text in texts]
     return "" if said[0] is said[1] else "first" if said[0] else "second"

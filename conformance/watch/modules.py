@@ -121,7 +121,10 @@ class _Modules(Calls):
         finally:
             self.setting -= 1
         if not self.setting:
-            self.watcher.add(Mode(module=self.watcher.number("module", module), training=bool(mode)))
+            number = self.watcher.number("module", module)
+            self.watcher.add(Mode(module=number, training=bool(mode)))
+            if mode:
+                self.own(number, module)
         return result
 
     def embedding(self, original: Any, input: Tensor, weight: Tensor, *rest: Any, **keywords: Any) -> Tensor:

@@ -45,8 +45,12 @@ class Outside:
                 continue
             if parameter in self.loaded and known[number].module not in partly_frozen:
                 continue  # who freezes what shall rest wants the rest to learn
-            runs = known[number].in_model and known[number].used
-            if runs and parameter.grad is not None and parameter.grad.any() and self.room >= parameter.numel():
+            if (
+                known[number].in_model
+                and parameter.grad is not None
+                and parameter.grad.any()
+                and self.room >= parameter.numel()
+            ):
                 self.room -= parameter.numel()
                 self.found[number] = parameter.detach().clone()
 

@@ -63,6 +63,53 @@ def counts_steps(run: Any, number: int) -> bool:
     return any(_STEPS.search(text) for text in (*own, *behind))
 
 
+class Rows(NamedTuple):
+    """A number of steps that counts rows. what: as it is written. place: of the statement."""
+
+    what: str
+    place: str
+
+
+_PLANNED = re.compile(r"step|iter|total|updates|^t_max$", re.IGNORECASE)
+_DIVIDED = (ast.Div, ast.FloorDiv)
+
+
+def rows_for_batches(run: Any) -> list[Rows]:
+    """The numbers of steps that are epochs times the rows of what a loader gives in batches."""
+    return [found for source in sources(run) for found in _rows_for_batches(source)]
+
+
+def _rows_for_batches(source: Source) -> Iterator[Rows]:
+    loaders = [n for n in source.nodes if isinstance(n, ast.Call) and ast.unparse(n.func).endswith("DataLoader")]
+    batched = [n for n in loaders if _size(n) not in ("", "1")]
+    sets = {ast.unparse(n.args[0]) for n in batched if n.args}
+    for node in source.nodes:
+        if not isinstance(node, ast.BinOp) or not isinstance(node.op, ast.Mult) or not batched:
+            continue
+        texts = [ast.unparse(node.left), ast.unparse(node.right)]
+        rows = [text for text in texts if text.endswith(".dataset)") or text in {f"len({one})" for one in sets}]
+        is_in_epochs = any("epoch" in text.lower() for text in texts)
+        around = [node, *source.outward(node)]
+        parts = around[: around.index(source.statement(node)) + 1]
+        is_divided = any(isinstance(one, ast.BinOp) and isinstance(one.op, _DIVIDED) for one in parts)
+        if len(rows) == 1 and rows[0].startswith("len(") and is_in_epochs and not is_divided and _is_planned(parts):
+            yield Rows(ast.unparse(node), source.place(node))
+
+
+def _size(loader: ast.Call) -> str:
+    """The size of a loader's batches, as it is written."""
+    named = [one.value for one in loader.keywords if one.arg == "batch_size"]
+    return "".join(ast.unparse(one) for one in [*loader.args[1:2], *named])
+
+
+def _is_planned(parts: list[Any]) -> bool:
+    """Whether a part of a statement gets a name of steps: as a variable, or as what a call is given."""
+    keywords = [one.arg or "" for one in parts if isinstance(one, ast.keyword)]
+    targets = parts[-1].targets if isinstance(parts[-1], ast.Assign) else []
+    names = keywords or [ast.unparse(one).rpartition(".")[2] for one in targets]
+    return any(map(_PLANNED.search, names))
+
+
 def _is_number(source: Source, name: str) -> bool:
     """Whether a file counts with an attribute of a name: `self.step += 1`, `self.step = state["step"]`."""
     bound: list[ast.expr] = [n.target for n in source.nodes if isinstance(n, ast.AugAssign)]

@@ -18,9 +18,9 @@ class Parameter:
     """One parameter.
 
     name: in the module that it was first seen in. layer: the class of its part. used: whether its part ran. in_model:
-    whether it is of an outermost module that ran, and module: the number of the last such one. is_matrix: whether it
-    has two axes or more. shares: the numbers of others that lie in the same memory; equals: that had equal values
-    before the first step and lie elsewhere.
+    whether it is of an outermost module that ran, or of one that is set to train, and module: the number of the last
+    such one. is_matrix: whether it has two axes or more. shares: the numbers of others that lie in the same memory;
+    equals: that had equal values before the first step and lie elsewhere.
     """
 
     name: str
@@ -83,7 +83,8 @@ class Run:
     follow a stepped one, by number; aliases: those that lie in its memory, with the share of itself that each kept from
     the end of a step to the beginning of the next; kept: the same of one matrix that is stepped; asked: copies that are
     loaded, saved, or stood in the model's place in an evaluation; strangers: those that follow one and did not begin as
-    its copy. still: the buffers and frozen parameters that did not change from the first step on, by name. unread:
+    its copy. without_statistics: modules with an average of weights whose norms over the batch have those they were
+    made with. still: the buffers and frozen parameters that did not change from the first step on, by name. unread:
     where loaders were made that gave no batch. drawn: loaders that draw by weights. rows: which rows loaders draw from.
     givers: the code that makes items and batches for loaders. flagged: parts with an attribute `requires_grad` that
     none of their parameters follows, by path. misspelt: attributes of parameters that are nearly called so. options:
@@ -108,6 +109,7 @@ class Run:
     kept: list[float] = field(default_factory=list)
     asked: set[int] = field(default_factory=set)
     strangers: dict[int, Copy] = field(default_factory=dict)
+    without_statistics: list[int] = field(default_factory=list)
     unread_rates: dict[int, str] = field(default_factory=dict)
     given_rates: dict[int, float] = field(default_factory=dict)
     frozen: set[int] = field(default_factory=set)

@@ -11,7 +11,7 @@ from conformance.watch.lines import FUNCTIONS, Source
 from conformance.watch.measures import values_of
 from conformance.watch.stated import sources
 
-_RANDOM = re.compile(r"\b(bernoulli|rand|random|uniform|binomial|multinomial|randperm|choice)(_|_like)?\(")
+_RANDOM = re.compile(r"(\b|_)(bernoulli|rand|random|uniform|binomial|multinomial|randperm|choice)(_|_like)?\(")
 
 
 class Replaced(NamedTuple):

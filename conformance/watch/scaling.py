@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
@@ -88,3 +89,63 @@ def _fitted(value: ast.expr) -> str:
         isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute) and value.func.attr == "fit_transform"
     )
     return ast.unparse(value.func.value) if is_fit else ""  # type: ignore[attr-defined]
+
+
+class Fitted(NamedTuple):
+    """A scaler is fitted to all data, of which parts judge. scaler, whole: as they are written. other: the name of a
+    part that judges. place: where it is fitted."""
+
+    scaler: str
+    whole: str
+    other: str
+    place: str
+
+
+_SCALES = re.compile(r"scale|standardi[sz]|normali[sz]er|min_?max", re.IGNORECASE)
+_FITS = ("fit", "fit_transform")
+
+
+def fitted_to_all(run: Any) -> list[Fitted]:
+    """The scalers that are fitted to what training data and data that judge are both cut from."""
+    return [found for source in sources(run) for found in _to_all(source)]
+
+
+def _to_all(source: Source) -> Iterator[Fitted]:
+    for call in source.nodes:
+        if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Attribute) or call.func.attr not in _FITS:
+            continue
+        whole = call.args[0] if call.args else None
+        if not isinstance(whole, ast.Name):
+            continue
+        bound = [one for one in bindings(source) if source.function(one.statement) is source.function(call)]
+        made = [one.name for one in bound if one.value is call and call.func.attr == "fit"]  # scaler = Scaler().fit(x)
+        scaler = made[0] if made else ast.unparse(call.func.value)
+        known = " ".join(ast.unparse(one.value) for one in bound if one.name == scaler)
+        if not _SCALES.search(f"{scaler} {known}") or names_training(whole.id) or names_judging(whole.id):
+            continue
+        scaled = {one.name for one in bound if call in ast.walk(one.value) or _is_scaled(one.value, scaler, whole.id)}
+        parts = [*_cut(source, call, {whole.id} | scaled)]
+        judging = [name for name in parts if names_judging(name)]
+        if judging and any(map(names_training, parts)):
+            yield Fitted(scaler, whole.id, judging[0], source.place(call))
+
+
+def _is_scaled(value: ast.expr, scaler: str, whole: str) -> bool:
+    return any(
+        isinstance(n, ast.Call) and ast.unparse(n.func) == f"{scaler}.transform" and whole in map(ast.unparse, n.args)
+        for n in ast.walk(value)
+    )
+
+
+def _cut(source: Source, call: ast.Call, names: set[str]) -> Iterator[str]:
+    """The names of the parts that a function cuts from data: `train = x[:n]`, `Subset(x, order[:n])`, `split(x)`."""
+    for one in source.inside(source.function(call)):
+        if not isinstance(one, ast.Assign):
+            continue
+        targets = one.targets[0].elts if isinstance(one.targets[0], ast.Tuple) else [one.targets[0]]
+        values = one.value.elts if isinstance(one.value, ast.Tuple) else [one.value] * len(targets)
+        for target, value in zip(targets, values, strict=False):
+            taken = value.value if isinstance(value, ast.Subscript) else None
+            given = value.args if isinstance(value, ast.Call) and len(value.args) > 1 else []
+            if any(isinstance(part, ast.Name) and part.id in names for part in (taken, *given)):
+                yield ast.unparse(target)

@@ -147,6 +147,8 @@ def compare(targets: Targets, place: Array | None, ids: Sequence[Looked], labels
         _fill(targets, inputs, index, labels, counts, pad)
     if not targets.pads and len(labels) == shape[0] * shape[1]:
         _ends(targets, rows, labels, counts, index, shape, [one for one, _, _ in ids])
+    if not targets.pads and pad is not None and _next(targets.offsets) > SURE:
+        _once(targets, inputs.reshape(-1), index, labels, counts, pad)
     return rows if _next(targets.offsets) > SURE else None
 
 
@@ -289,6 +291,16 @@ def _ends(
     if _is_only_padding(given == value, tail) and not any((one & ~tail_of(one)).any() for one in inside):
         found = tail & np.concatenate([np.zeros((len(tail), 1), bool), tail[:, :-1]], 1)
         targets.pads, targets.padding, targets.pad = int(found.sum()), int((found & counting).sum()), value
+
+
+def _once(targets: Targets, ids: Array, index: Array, labels: Array, counts: Array, pad: int) -> None:
+    """The same where rows are padded by one place at most: the padding that a table says is asked for behind a token
+    that stands nowhere else in the input, and is asked for, too."""
+    found = labels == pad
+    signs = np.unique(ids[index[found]])
+    is_end = len(signs) == 1 and signs[0] != pad and signs[0] in labels
+    if is_end and found.sum() >= 3 and found.sum() == (ids == signs[0]).sum():
+        targets.pads, targets.padding, targets.pad = int(found.sum()), int((found & counts).sum()), pad
 
 
 def tail_of(found: Array) -> Array:

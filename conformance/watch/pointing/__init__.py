@@ -70,7 +70,17 @@ from conformance.watch.pointing.modules import (
     together,
     used,
 )
-from conformance.watch.pointing.updates import formula, given, left_out, parameters, rate, remade, saved, thawed
+from conformance.watch.pointing.updates import (
+    falling,
+    formula,
+    given,
+    left_out,
+    parameters,
+    rate,
+    remade,
+    saved,
+    thawed,
+)
 
 __all__ = [
     "ALIASES",
@@ -91,6 +101,7 @@ __all__ = [
     "drawn_again",
     "ending",
     "evaluating",
+    "falling",
     "fed",
     "filled",
     "first",

@@ -15,6 +15,7 @@ from conformance.watch.pointing.common import (
     first,
     statements,
 )
+from conformance.watch.stated import sources
 from conformance.watch.watcher import is_the_users
 
 _RULES = (
@@ -111,6 +112,17 @@ def left_out(run: Any, step: Any) -> list[str]:
     made = run.optimizers[step.optimizer]
     lines = arguments(made.stack) if made.stack else []
     return first([line.place for line in lines if _LISTS.search(line.text)][:1], made.place)
+
+
+def falling(run: Any, step: Any) -> list[str]:
+    """Where the rates of layers are computed as powers: the loop over the layers, or the statement."""
+    made = run.optimizers[step.optimizer]
+    for source in sources(run):
+        powers = [n for n in source.nodes if isinstance(n, ast.BinOp) and isinstance(n.op, ast.Pow)]
+        for one in (n for n in powers if re.search(r"lr|rate", ast.unparse(source.statement(n)))):
+            loops = [n for n in source.outward(one) if isinstance(n, ast.For)]
+            return first([source.place(n) for n in loops[:1]], source.place(one), made.place)
+    return first(made.place)
 
 
 def thawed(run: Any, step: Any) -> list[str]:

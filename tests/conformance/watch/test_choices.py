@@ -81,6 +81,28 @@ def test_the_best_measure_is_renewed(after, expected):
     assert judged("run-best-is-renewed", at=r"if ", made=made, after=after) is expected
 
 
+@pytest.mark.parametrize(
+    ("measure", "to", "expected"),
+    [
+        ("losses['val']", "min(losses.values())", FAIL),
+        ("losses['val']", "losses['train']", FAIL),
+        ("val_loss", "train_loss", FAIL),
+        ("losses['val']", "losses['val']", PASS),
+        ("losses['val']", "min(best, losses['val'])", PASS),
+        ("val_loss", "float(val_loss)", PASS),
+        ("val_loss", "measured", PASS),
+    ],
+)
+def test_the_best_measure_is_renewed_by_what_was_compared(measure, to, expected):
+    made = "train_loss = measured = 0.0\nlosses = {'train': 0.0, 'val': 0.0}"
+    after = f"losses['val'] = measured = val_loss\n    if {measure} < best:\n        best = {to}\n        {KEPT}"
+    found, lines = results(made=made, after=after)
+    assert found["run-best-is-renewed"].verdict is expected
+    if expected is FAIL:
+        number = int(re.search(r":(\d+):", found["run-best-is-renewed"].place).group(1))
+        assert lines[number - 1].strip() == f"best = {to}"
+
+
 @pytest.mark.parametrize(("better", "expected"), [("pass", FAIL), ("self.best = value", PASS)])
 def test_the_best_measure_of_an_object_is_renewed(better, expected):
     parts = {"before": CLASS.format(better=better), "after": "keeper.look(val_loss, model)"}

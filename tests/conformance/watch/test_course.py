@@ -253,6 +253,16 @@ def test_padding_is_found_where_one_row_has_none_and_the_last_place_teaches_noth
     assert (targets.pads, targets.padding) == (13, 13)
 
 
+@pytest.mark.parametrize(("sign", "pads"), [(2, 3), (0, 0)])  # without an end sign of its own it may be learned
+def test_padding_of_one_place_that_a_table_says_is_found_behind_an_end_sign(sign, pads):
+    whole = padded([10, 9, 10, 9, 9, 10], np.random.default_rng(4), 10)
+    whole[np.arange(6), (whole > 0).sum(1) - 1] = sign
+    ids, labels = whole[:, :-1].copy(), whole[:, 1:].copy()
+    assert compared(ids, labels, np.ones(ids.shape, bool), pad=0) == (pads, pads)
+    assert compared(ids, labels, labels > 0, pad=0) == (pads, 0)
+    assert compared(ids, labels, labels > 0) == (0, 0)
+
+
 def test_padding_that_only_labels_show_twice_is_found():
     whole = padded([10, 10, 9, 8, 8, 7], np.random.default_rng(2), 10)
     whole[[0, 1, 2, 3, 4, 5], [9, 9, 8, 7, 7, 6]] = 2

@@ -71,3 +71,22 @@ def test_options_of_training_are_told(other, is_wrong):
         "train_a, train_b = Images(root, training=True), Digits(root, train=True)\n"
     )
     assert found(judging.varied, training + other) == (["3"] if is_wrong else [])
+
+
+OWN = """
+class Shapes(Dataset):
+    def __init__(self, seed, train):
+        self.images, self.train = (0.1 * train, 0) if {made} else (0, 0), train
+    def __getitem__(self, i):
+        if self.{asked}:
+            return flipped(self.images[i])
+        return self.images[i]
+train_set = Shapes(1, train=True)
+val_set = Shapes(2, train=True)
+"""
+
+
+@pytest.mark.parametrize(("made", "asked", "is_wrong"), [("train", "train", True), ("train", "upright", False)])
+def test_an_option_of_ones_own_that_varies_each_sample_is_for_training(made, asked, is_wrong):
+    """Where it only says which part of the data is taken, the validation part is one of the training data."""
+    assert found(judging.varied, OWN.format(made=made, asked=asked)) == (["10"] if is_wrong else [])

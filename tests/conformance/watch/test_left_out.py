@@ -57,6 +57,17 @@ def failures(text, steps=60):
 
 
 LEFT_OUT = "run-nothing-that-is-learned-through-is-left-out"
+TOWERS = """
+class Towers(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.tower, self.scale = model, nn.Parameter(torch.tensor(1.0))
+    def loss(self, x, y):
+        return F.cross_entropy(self.scale.exp() * x, y)
+towers = Towers()
+towers.train()
+"""
+"""A module that is never called itself, with a parameter of its own."""
 DOWN, RESTS, WHOLE = "run-schedule-comes-down", "run-adapted-maps-rest", "run-adapters-are-saved-whole"
 
 
@@ -71,6 +82,7 @@ DOWN, RESTS, WHOLE = "run-schedule-comes-down", "run-adapted-maps-rest", "run-ad
             None,
         ),
         ("optimizer = sgd(body, head, scaled)\nmodel[1] = nn.Linear(4, 3)\nfit(model, optimizer)", LEFT_OUT, None),
+        (TOWERS + "fit(towers.tower, sgd(towers.tower), loss=towers.loss)", LEFT_OUT, None),
         (
             "optimizer = sgd(model, scaled)\n"
             "fit(model, optimizer, torch.optim.lr_scheduler.OneCycleLR(optimizer, 0.1, total_steps=96))",
@@ -101,6 +113,7 @@ def test_what_is_left_out_is_told(text, claim, line):
     "text",
     [
         "scaled.requires_grad_(False)\nfit(model, sgd(model))",
+        TOWERS + "fit(towers.tower, sgd(towers), loss=towers.loss)",
         "fit(model, sgd(model, scaled))",
         "big = nn.Sequential(nn.Linear(4, 30), nn.Linear(30, 4), head)\n"
         "fit(big, sgd(head, scaled))",  # a head on a part that is left as it is
@@ -401,3 +414,22 @@ MATRICES = "fit(model, torch.optim.SGD([p for p in model.parameters() if p.dim()
 )
 def test_what_a_run_loads_of_its_own_was_not_learned_elsewhere(text, expected):
     assert (LEFT_OUT in failures(text)) is expected
+
+
+LAYERS = """
+stack = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4), nn.Linear(4, 3))
+groups = []
+for depth, layer in enumerate({order}):
+    groups.append({{"params": layer.parameters(), "lr": 0.1 * {decay} ** depth}})
+fit(stack, torch.optim.SGD(groups + [{{"params": scaled.parameters()}}], lr=0.1))
+"""
+
+
+@pytest.mark.parametrize(
+    ("order", "decay", "is_told"),
+    [("stack", 0.5, True), ("reversed(stack)", 0.5, False), ("stack", 1.0, False), ("[*stack][::-1]", 0.9, False)],
+)
+def test_layers_that_learn_faster_than_those_above_them_are_told(order, decay, is_told):
+    found = failures(LAYERS.format(order=order, decay=decay))
+    line = found.get("run-lower-layers-learn-no-faster")
+    assert line == (f"for depth, layer in enumerate({order}):" if is_told else None)

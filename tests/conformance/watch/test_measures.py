@@ -152,3 +152,26 @@ def test_mixtures_of_one_or_in_other_shares_are_told(text, expected):
     text = MIX + "soft, other = F.one_hot(y.clamp(0), 5).float(), 0.2\n" + text
     line = text.splitlines()[-1]
     assert judged("run-mixtures-keep-their-shares", text, "return t", line) is expected
+
+
+MIXUP = """
+def mixup(x, y):
+    share, order = 0.3, torch.randperm(len(x))
+    mixed = share * x + (1 - share) * x[{order}]
+    return mixed, {labels}, share
+mixed, a, b, share = mixup(torch.randn(6, 4), torch.arange(6) % 5)
+t = share * F.cross_entropy(mixed @ torch.ones(4, 5), a) + (1 - share) * F.cross_entropy(mixed @ torch.ones(4, 5), b)
+"""
+
+
+@pytest.mark.parametrize(
+    ("order", "labels", "line"),
+    [
+        ("order", "y, y[order]", None),
+        ("order", "y[order], y", "return mixed, y[order], y, share"),
+        ("torch.randperm(len(x))", "y, y[order]", "mixed = share * x + (1 - share) * x[torch.randperm(len(x))]"),
+    ],
+)
+def test_rows_and_labels_that_a_function_mixes_apart_are_told(order, labels, line):
+    text = MIXUP.format(order=order, labels=labels)
+    assert judged("run-mixtures-keep-their-shares", text, "", line) is (FAIL if line else NOT_SEEN)

@@ -104,6 +104,14 @@ def test_masks_that_random_words_are_written_over_are_told(other, expected):
     assert judged("run-masks-are-not-overwritten", text, line) is expected
 
 
+@pytest.mark.parametrize(("rest", "expected"), [("", FAIL), (" & ~hidden", NOT_SEEN)])
+def test_masks_are_drawn_by_a_function_of_ones_own(rest, expected):
+    drawn = f"drawn = _bernoulli(ids.shape, 0.5) & chosen{rest}"
+    own = "def _bernoulli(shape, share):\n    return torch.bernoulli(torch.full(shape, share)).bool()\n"
+    text = own + MASKING.format(ignored=IGNORED[0], other=f"{drawn}\n    ids[drawn] = 4")
+    assert judged("run-masks-are-not-overwritten", text, drawn) is expected
+
+
 def test_one_draw_for_both_is_no_draw_of_its_own():
     drawn = "share = torch.rand(ids.shape)\n    chosen = share < 0.2\n    labels[~chosen] = -100"
     text = MASKING.format(ignored=drawn, other="drawn = share < 0.1\n    ids[drawn] = 4")
@@ -160,3 +168,22 @@ keeper.look(1.0, model)
 def test_an_attribute_that_is_read_elsewhere_is_read():
     assert judged("run-best-weights-are-read", KEEPER) is FAIL
     assert judged("run-best-weights-are-read", KEEPER + "model.load_state_dict(keeper.state)\n") is NOT_SEEN
+
+
+SAVES = (
+    "if val_loss < best:\n        best = val_loss\n"
+    "        torch.save({'model': model.state_dict(), 'step': step}, 'best.pt')"
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("state = torch.load('best.pt')\nprint(state['step'])", FAIL),
+        ("state = torch.load('best.pt')\nmodel.load_state_dict(state['model'])\nprint(state['step'])", NOT_SEEN),
+        ("state = torch.load('best.pt')\nprint(dict(state))", NOT_SEEN),
+    ],
+)
+def test_a_file_of_the_best_that_is_read_for_something_else_is_told(text, expected, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert judged("run-best-weights-are-read", text, text.splitlines()[0], after=SAVES) is expected

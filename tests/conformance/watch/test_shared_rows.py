@@ -7,6 +7,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+from conformance.mutants import MUTANTS  # noqa: E402
 from conformance.mutants.script import FOLDER  # noqa: E402
 from conformance.mutated import run_of  # noqa: E402
 from conformance.verdict import Verdict  # noqa: E402
@@ -101,3 +102,36 @@ def test_a_plan_for_other_steps_is_no_error_where_a_run_may_end_early():
     long = ("EPOCHS * len(train_loader), 0", "9 * EPOCHS * len(train_loader), 0")
     assert verdict(COMES_DOWN, long, of=LEARNS) is Verdict.FAIL
     assert verdict(COMES_DOWN, long, ("def main():", "def main(patience=9):"), of=LEARNS) is Verdict.NOTE
+
+
+@pytest.mark.parametrize(
+    ("period", "expected"),
+    [
+        ("EPOCHS * len(train_set)", Verdict.FAIL),
+        ("len(train_loader.dataset) * EPOCHS", Verdict.FAIL),
+        ("EPOCHS * len(train_loader)", Verdict.NOT_SEEN),
+        ("EPOCHS * len(train_set) // 16", Verdict.NOT_SEEN),
+        ("EPOCHS * (len(train_set) // 16)", Verdict.NOT_SEEN),
+    ],
+)
+def test_a_schedule_that_is_planned_in_rows_is_told(period, expected):
+    by_batches = ("\n        schedule.step()\n", "\n            schedule.step()\n")
+    assert verdict("run-schedule-is-planned-in-batches", by_batches, ("T_max=EPOCHS", f"T_max={period}")) is expected
+
+
+@pytest.mark.parametrize(
+    ("norm", "after", "expected"),
+    [
+        ("BatchNorm1d(16)", "", Verdict.FAIL),
+        (
+            "BatchNorm1d(16)",
+            "for mine, its in zip(average.buffers(), model.buffers()):\n                mine.copy_(its)",
+            Verdict.NOT_SEEN,
+        ),
+        ("LayerNorm(16)", "", Verdict.NOT_SEEN),
+    ],
+)
+def test_an_average_without_the_statistics_of_its_norms_is_told(norm, after, expected):
+    changes = [*MUTANTS["AverageWithoutStatistics"].changes, ("BatchNorm1d(16)", norm)]
+    changes.append(("alpha=0.1)\n", f"alpha=0.1)\n            {after or 'pass'}\n"))
+    assert verdict("run-average-has-statistics", *changes) is expected

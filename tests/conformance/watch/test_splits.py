@@ -187,3 +187,30 @@ def test_a_measure_of_pieces_of_the_training_data_is_told(given, parts, expected
     text = f"train_x, train_y = data[:n], data[:n]\n{parts}\nvalidation_loss = evaluate\n"
     line = f"val = validation_loss(model, {given})"
     assert judged("run-part-that-is-named-is-taken", text + line, line) is expected
+
+
+FITS = (
+    "class Scaler:\n    def fit(self, x):\n        return self\n    def transform(self, x):\n        return x\n"
+    "scaler = Scaler().fit({0})\nvalues = scaler.transform(data)\n{1}"
+)
+CUT, CALLED = (
+    "train_x, test_x = values[:n], values[n:]",
+    "train_set, val_set = torch.utils.data.random_split(values, [30, 10])",
+)
+
+
+@pytest.mark.parametrize(
+    ("fitted", "cut", "expected"),
+    [
+        ("data", CUT, FAIL),
+        ("data", CALLED, FAIL),
+        ("data", "train_x = data[:n]\nval_x = data[n:]", FAIL),
+        ("data[:n]", CUT, NOT_SEEN),
+        ("train_x", CUT.replace("values", "data"), NOT_SEEN),
+        ("data", "train_x = values\ntest_x = scaler.transform(others)", NOT_SEEN),
+    ],
+)
+def test_a_scaler_that_is_fitted_to_all_is_told(fitted, cut, expected):
+    before = "train_x = data[:n]\n" if fitted == "train_x" else ""
+    text = before + FITS.format(fitted, cut)
+    assert judged("run-scaling-is-fitted-in-training", text, f"scaler = Scaler().fit({fitted})") is expected
