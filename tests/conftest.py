@@ -7,10 +7,10 @@ does minigrad beside other tests, unless a test asks for threads; alone it uses 
 Ctrl-C acts, also where a shell runs the tests in the background, for which it turns Ctrl-C off.
 
 Processes start as cheaply as they can. They find our files compiled, also where Python is told to compile them anew
-each time, and load no plugins of hypothesis, which import whole libraries.
+each time (then a test that runs pytest takes three times as long). They load no plugins of hypothesis, which import
+whole libraries.
 """
 
-import compileall
 import os
 import signal
 import sys
@@ -23,16 +23,12 @@ ROOT = Path(__file__).parent.parent
 os.environ.setdefault("MINIGRAD_CACHE", str(ROOT / ".pytest_cache" / "kernels"))
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("HYPOTHESIS_NO_PLUGINS", "1")
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
 if "PYTEST_XDIST_WORKER" in os.environ:
     os.environ.setdefault("MINIGRAD_NUM_THREADS", "1")
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
-
-
-def pytest_configure(config):
-    if sys.dont_write_bytecode and not hasattr(config, "workerinput"):  # before there are workers
-        for package in ("minigrad", "conformance", "transformer", "tools"):
-            compileall.compile_dir(ROOT / package, quiet=2)
 
 
 @pytest.hookimpl(tryfirst=True)
