@@ -147,8 +147,20 @@ def _importing(*folders: Path) -> Iterator[None]:
     sys.path[:0] = names
     arguments, sys.argv = sys.argv, sys.argv[:1]  # a file that parses its options when imported gets its defaults
     try:
-        yield
+        with writing_nothing():
+            yield
     finally:
         sys.argv = arguments
         del sys.path[: len(names)]
         sys.path.extend(names)
+
+
+@contextmanager
+def writing_nothing() -> Iterator[None]:
+    """No compiled file is written beside a subject. Python would believe it when the subject is written anew, as a
+    program may do, in the same second and with as many bytes."""
+    before, sys.dont_write_bytecode = sys.dont_write_bytecode, True
+    try:
+        yield
+    finally:
+        sys.dont_write_bytecode = before

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from conformance.adapters import SpecificationError, parse, resolve
+from conformance.adapters import SpecificationError, load_class, parse, resolve
 
 MINIATURES = Path(__file__).parent / "miniatures.py"
 EXAMPLE = "conformance.adapters.examples.numpy_class:NumpyTransformer"
@@ -31,6 +32,22 @@ def resolved_elsewhere(spec, cwd, then=""):
     return subprocess.run(
         [sys.executable, "-P", "-c", start + code], cwd=cwd, capture_output=True, text=True, timeout=60
     )
+
+
+@pytest.mark.parametrize("target", ["subject.py", "package.subject"])
+def test_a_file_that_is_written_anew_at_once_is_read_anew(tmp_path, monkeypatch, target):
+    """Python believes a compiled file of the same second and size."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "dont_write_bytecode", False)
+    path = tmp_path / "subject.py" if target.endswith(".py") else tmp_path / "package" / "subject.py"
+    path.parent.mkdir(exist_ok=True)
+    for number in (1, 2):
+        path.write_text(f"class Subject:\n    number = {number}\n")
+        os.utime(path, (10**9, 10**9))
+        assert load_class(f"{target}:Subject").number == number
+        for name in [name for name in sys.modules if name.partition(".")[0] in ("subject", "package")]:
+            monkeypatch.delitem(sys.modules, name)
+    assert not sys.dont_write_bytecode
 
 
 @pytest.mark.parametrize("spec", ["reference", EXAMPLE, f"{MINIATURES}:Correct"])
