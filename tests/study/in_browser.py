@@ -9,7 +9,7 @@ def settled(chrome):
 
 def whole(chrome, script):
     """What a script returns of all boxes and lines, as `whole`: those of the saved picture, in the window or not."""
-    chrome.run(
+    settled(chrome).run(
         "window.picture = null; HTMLAnchorElement.prototype.click = function () { window.named = this.download; };"
         "URL.createObjectURL = blob => { blob.text().then(text => { window.picture = text; }); return 'data:,'; };"
         "document.getElementById('save').click()"

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from in_browser import boxes, count, titles, whole
+from in_browser import boxes, count, settled, titles, whole
 from pages import hostile_graph, numbers, training
 
 import minigrad as mg
@@ -42,7 +42,7 @@ def test_expand_and_collapse(page):
 
 def test_search_opens_what_hides_the_hit(page):
     page.run("document.getElementById('less').click()")
-    page.press("/")
+    settled(page).press("/")
     page.press(*"layers.2 matmul")
     found = page.run("return document.getElementById('found').textContent")
     assert int(found.split()[0]) > 0
@@ -84,7 +84,7 @@ def test_stepping_to_the_end_shows_autograds_gradients(page, traced):
 
 def test_a_step_opens_its_module_and_ties_its_op_to_the_rule(page):
     page.run("document.getElementById('less').click()")
-    page.run("document.getElementById('fit').click()")
+    settled(page).run("document.getElementById('fit').click()")
     closed = titles(page)
     page.run("document.getElementById('graph').focus()")
     tied = set()
@@ -205,7 +205,7 @@ def test_keys_walk_and_no_name_becomes_markup(chrome, tmp_path):
     chrome.open(path)
     for _ in range(3):
         chrome.run("document.getElementById('more').click()")
-    chrome.run("document.getElementById('graph').focus()")
+    settled(chrome).run("document.getElementById('graph').focus()")
     seen = set()
     for _ in range(6):
         chrome.press(DOWN)
@@ -408,7 +408,7 @@ def test_the_map_shows_where_one_is_and_leads_elsewhere(page):
 
 def test_flow_shows_what_leads_to_a_box_and_what_it_leads_to(page):
     page.run("document.getElementById('less').click(); document.getElementById('more').click()")
-    page.run("document.getElementById('flow').click()")
+    settled(page).run("document.getElementById('flow').click()")
     page.press("/")
     page.press(*"head linear")
     page.press(ENTER)

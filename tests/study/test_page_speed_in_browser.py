@@ -25,7 +25,7 @@ window.made = made;
 
 def test_what_stays_keeps_its_elements_when_a_module_opens(page):
     page.run("document.getElementById('less').click(); document.getElementById('more').click()")
-    page.run("document.getElementById('fit').click()")
+    settled(page).run("document.getElementById('fit').click()")
     held = "[...document.querySelectorAll('.box, .frame, .name')]"
     before = count(page, ".box, .frame, .name")
     page.run(f"window.held = new Map({held}.map(e => [e.dataset.id + e.className.baseVal.split(' ')[0], e]))")
@@ -46,8 +46,9 @@ def test_a_frame_has_an_end_and_what_is_left_comes_in_the_next(page):
     page.run("document.getElementById('less').click()")
     settled(page).run(
         MADE + "let clock = 0; performance.now = () => ++clock;"
-        "for (let i = 0; i < 4; i++) document.getElementById('more').click(); document.getElementById('fit').click()"
+        "for (let i = 0; i < 4; i++) document.getElementById('more').click()"
     )
+    settled(page).run("document.getElementById('fit').click()")
     boxes = count(page, ".box")
     made = [n for n in page.run("return window.made") if n]
     assert boxes > 60

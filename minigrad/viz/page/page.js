@@ -83,7 +83,7 @@ function paint() {
     else if (!(at.on && settled(at)) && !late()) { attach(at, at.opened ? frame : box); settle(at); }
   for (const layer in asked) if (!late()) list(layer);
   const lined = saving || !stage.classList.contains("farther"), ready = [];  /* lines come all at once: each takes long to paint */
-  for (const line of drawn) if (!line.on && (lined || line.layer === "near") && inside(line) && !late()) {
+  for (const line of drawn) if (!line.on && (lined || line.layer === "near") && inside(line) && (line.elements || !late())) {
     if (!line.d) route(line);
     if (!line.elements && inside(line)) stroke(line);
     if (line.elements) ready.push(line);
@@ -238,7 +238,9 @@ function every(opening) {
   const ids = Object.keys(D.scopes).filter(s => s !== D.root && !D.sides.includes(s));
   if (opening) ids.filter(s => !open.has(s) && ancestors(s).every(p => open.has(p))).forEach(s => turn(s, true));
   else ids.forEach(s => turn(s, false));
-  draw(); choose(null); arriveAt();
+  stage.setAttribute("aria-busy", true);
+  layout(D.root);  /* of all modules at once it takes as long as a frame has: the rest is done in the next one */
+  requestAnimationFrame(() => requestAnimationFrame(() => { draw(); choose(null); arriveAt(); }));
 }
 
 /* --- the panel --- */
