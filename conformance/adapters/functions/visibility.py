@@ -15,15 +15,16 @@ from conformance.adapters.inference.masks import opposite_in
 KEEPS, HIDES = "may attend", "hidden"
 """The ends of the names of `conformance.adapters.inference.masks.ENCODINGS`."""
 
-_ON = r"(\btrue\b|\b1s?\s*(=|:|means|marks|for|where|->)|\bones\b|\bnonzero\b)"
-_OFF = r"(\bfalse\b|\b0s?\s*(=|:|means|marks|for|where|->)|\bzeros?\b)"
+_SAYS = r"[`'\"]*\s*(=|:|means|marks|indicates|denotes|for|where|at|if|->)"
+_ON = rf"(\btrue\b|\b1s?{_SAYS}|\bones\b|\bnonzero\b)"
+_OFF = rf"(\bfalse\b|\b0s?{_SAYS}|\bzeros?\b)"
 _AWAY = r"(\bnot\b|n't|never|hidden|hides?\b|masked\b|mask(s|ed)? out|ignor|\bpad(s|ded|ding)?\b|block|forbid|future)"
 _SEEN = r"((may|can) look|looks? at|visible|keep|kept|attend|real|\bsee[ns]?\b|allow|valid|tokens?\b)"
 _SAID = (
-    (HIDES, rf"{_ON}[^.,;\n]*?{_AWAY}"),
-    (KEEPS, rf"{_ON}[^.,;\n]*?{_SEEN}"),
-    (KEEPS, rf"{_OFF}[^.,;\n]*?{_AWAY}"),
-    (HIDES, rf"{_OFF}[^.,;\n]*?{_SEEN}"),
+    (HIDES, rf"{_ON}(?:(?!{_OFF})[^.,;\n])*?{_AWAY}"),  # "1 for tokens and 0 for padding" says what 1 is before the 0
+    (KEEPS, rf"{_ON}(?:(?!{_OFF})[^.,;\n])*?{_SEEN}"),
+    (KEEPS, rf"{_OFF}(?:(?!{_ON})[^.,;\n])*?{_AWAY}"),
+    (HIDES, rf"{_OFF}(?:(?!{_ON})[^.,;\n])*?{_SEEN}"),
 )
 
 _MASK = r"\w*mask\w*"
