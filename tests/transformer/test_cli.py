@@ -75,7 +75,7 @@ def test_one_command_trains_a_mixture_of_experts_that_stays_balanced(tmp_path, c
     assert len(text) == len("the ") + 8 + 1
 
 
-@pytest.mark.slow
+@pytest.mark.deep
 def test_one_command_trains_bert_on_hidden_tokens(tmp_path, capsys):
     settings = ["--lr", 5e-3, "--steps", 400, "--batch-size", 32, "--max-len", 16]
     figures = last_figures(tmp_path, capsys, "masked", *SMALL, *settings)

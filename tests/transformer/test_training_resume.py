@@ -240,7 +240,7 @@ def survive(hunted, untouched, kills, seed=0):
     assert not list(hunted.glob(".*"))
 
 
-@pytest.mark.slow
+@pytest.mark.deep  # tests/attacks/test_kills.py kills a trainer in each run
 def test_training_survives_kill_9(tmp_path, untouched):
     survive(tmp_path, untouched, kills=3)
 

@@ -10,7 +10,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from slow import slow_but
 
 pytest.importorskip("torch")
 
@@ -94,7 +93,10 @@ UNTESTED = {
 NAMES = [(file, name, kind) for (file, kind), names in SPECIMENS.items() for name in names.split()]
 FIRST = {kind: names.split()[0] for (_, kind), names in reversed(SPECIMENS.items())}.values()
 """One of each kind; the others take three minutes together."""
-SOME = slow_but(NAMES, lambda row: row[1] in FIRST)
+SOME = [
+    row if row[1] in FIRST else pytest.param(*row, marks=pytest.mark.slow if number % 2 else pytest.mark.deep)
+    for number, row in enumerate(NAMES)
+]
 
 
 @pytest.fixture(autouse=True)
