@@ -187,3 +187,24 @@ SAVES = (
 def test_a_file_of_the_best_that_is_read_for_something_else_is_told(text, expected, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert judged("run-best-weights-are-read", text, text.splitlines()[0], after=SAVES) is expected
+
+
+GIVEN = """
+from torch.utils.data import DataLoader
+from {module} import Collate
+for ids, labels in DataLoader([torch.ones(5).long()] * 4, batch_size=2, collate_fn=Collate()):
+    optimizer.zero_grad()
+    model(data).sum().backward()
+    optimizer.step()
+"""
+
+
+@pytest.mark.parametrize(("rest", "expected"), [("", FAIL), (" & ~hidden", NOT_SEEN)])
+def test_the_file_of_what_a_loader_gives_is_read(rest, expected, tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(tmp_path)
+    drawn = f"drawn = (torch.rand(ids.shape) < 0.5) & chosen{rest}\n    ids[drawn] = 4"
+    masking = MASKING.format(ignored=IGNORED[0], other=drawn)
+    module = f"collating_{expected.name.lower()}"
+    collate = "class Collate:\n    def __call__(self, rows):\n        return mask_words(torch.stack(rows))\n"
+    (tmp_path / f"{module}.py").write_text(f"import torch\nMASK = 1\n{masking}{collate}")
+    assert judged("run-masks-are-not-overwritten", GIVEN.format(module=module)) is expected
