@@ -367,6 +367,14 @@ changed(
     defect="The gate multiplies as it is.",
 )
 changed(
+    "FunctionOfTheProduct",
+    LLAMA,
+    "F.silu(self.w1(x)) * self.w3(x)",
+    "F.silu(self.w1(x) * self.w3(x))",
+    breaks=("feed-forward-gate-has-its-function",),
+    defect="The function acts on the product of both maps.",
+)
+changed(
     "GeluWithoutItsHalf",
     BERT,
     "F.gelu(self.intermediate(x))",

@@ -27,6 +27,7 @@ _FUNCTIONS: dict[str, tuple[Callable[[Tensor], Tensor], ...]] = {
     "mish": (F.mish,),
 }
 """A function's name, as a pattern -> the functions that go by it. Those with a parameter of their own are left out."""
+_CURVES = ("silu", "gelu", "relu", "mish", "sigmoid", "tanh", "hardswish")
 _GATED = re.compile(r"glu|gat(e|ed|ing)", re.I)
 _NAMED = re.compile(r"gelu|geglu|silu|swish|swiglu|reglu|relu", re.I)
 
@@ -120,6 +121,16 @@ def _gate(record: Record, network: Network, between: list[Op], firsts: list[Op])
                 "Apply the activation to the gate before it multiplies.",
                 paths=_path(record, network),
             )
+    elif base_name(first) == "mul" and base_name(works[0]) in _CURVES and _is_behind(record, first, works):
+        yield Finding(
+            "feed-forward-gate-has-its-function",
+            "The function of the feed-forward network acts on the product of both maps, so that neither is a gate.",
+            works[0].place,
+            "function(gate) * value",
+            "function(gate * value)",
+            "Apply the function to the gate alone, before it multiplies.",
+            paths=_path(record, network),
+        )
     elif base_name(first) == "add" and works:
         yield Finding(
             "feed-forward-gate-multiplies",
@@ -131,6 +142,12 @@ def _gate(record: Record, network: Network, between: list[Op], firsts: list[Op])
             bool(_GATED.search(f"{_said(record, network, head=False)} {first.place.text if first.place else ''}")),
             _path(record, network),
         )
+
+
+def _is_behind(record: Record, product: Op, works: list[Op]) -> bool:
+    """Whether the functions of a network all come behind the product of its maps."""
+    behind = record.after([product.outputs[0]])
+    return all(op.outputs[0] in behind for op in works)
 
 
 def _works(record: Record, op: Op) -> bool:

@@ -6,7 +6,9 @@ torch = pytest.importorskip("torch")
 
 from inside_subjects import SUBJECTS, load, mutated, run  # noqa: E402
 from torch import nn  # noqa: E402
+from torch.nn import functional as F  # noqa: E402
 
+from conformance.adapters.whole.activations import activation_findings  # noqa: E402
 from conformance.adapters.whole.norms import network_findings, networks, norm_findings, norms  # noqa: E402
 from conformance.adapters.whole.record import record  # noqa: E402
 
@@ -146,6 +148,35 @@ def test_a_network_without_a_function_between_its_maps(file, line, instead, wher
     assert finding.certain
     assert finding.place.text == (where or instead)
     assert ("relu stands after" in finding.sentence) == (instead.endswith("relu()"))
+
+
+class TwoMaps(nn.Module):
+    """join: of a gate and a value."""
+
+    def __init__(self, join):
+        super().__init__()
+        self.join = join
+        self.gate, self.up, self.down = nn.Linear(6, 8), nn.Linear(6, 8), nn.Linear(8, 6)
+
+    def forward(self, x):
+        return self.down(self.join(self.gate(x), self.up(x)))
+
+
+@pytest.mark.parametrize(
+    ("join", "is_told"),
+    [
+        (lambda gate, value: F.silu(gate * value), True),
+        (lambda gate, value: (gate * value).relu(), True),
+        (lambda gate, value: F.silu(gate) * value, False),
+        (lambda gate, value: F.layer_norm(gate.sigmoid() * value, (8,)), False),
+        (lambda gate, value: F.layer_norm(gate * value, (8,)), False),
+        (lambda gate, value: F.relu(gate.tanh() * value), False),
+    ],
+)
+def test_a_function_acts_on_the_gate_and_not_on_the_product(join, is_told):
+    model = TwoMaps(join)
+    found = activation_findings(record(model, lambda: model(torch.randn(2, 5, 6))))
+    assert [one.claim for one in found] == ["feed-forward-gate-has-its-function"] * is_told
 
 
 class Gated(nn.Module):
