@@ -190,11 +190,14 @@ def masked_words(mask: Called) -> Iterator[Trouble]:
     special |= {value for values in lists for value in values if type(value) is int}
     vocab = mask.number(r"(n_)?vocab(_size)?", 1000)
     vocab = 1000 if mask.has("vocab") else vocab
-    low = max([*special, masked_as, mask.number(r"n_?special.*", 4)]) + 1
+    count = mask.number(r"(n|num)_?special\w*", 0)  # the first words of the vocabulary
+    low = max([*special, masked_as, count or 4]) + 1
     if vocab - low < 20:
         raise OtherKind("its vocabulary is too small")
     ids = (torch.rand(100, 100, generator=torch.Generator().manual_seed(3)) * (vocab - low)).long() + low
     ids[:, 0] = min(special - {masked_as}, default=ids[0, 0])
+    signs = [word for word in range(1, count) if word != masked_as][-1:]
+    ids[:, 1 : 1 + len(signs)] = torch.tensor(signs, dtype=ids.dtype)
     attention = torch.ones_like(ids)
     attention[:, -PADDED:] = 0
     given = {
@@ -226,11 +229,11 @@ def masked_words(mask: Called) -> Iterator[Trouble]:
             "padding as it is",
             f"{int(taught[:, -PADDED:].sum())} of {100 * PADDED} hidden words are selected",
         )
-    elif special - {masked_as} and bool(taught[:, 0].any()):
+    elif special - {masked_as} and bool((taught_specials := taught[:, : 1 + len(signs)]).any()):
         yield Trouble(
             f"{name} masks special words.",
             "special words as they are",
-            f"{int(taught[:, 0].sum())} of 100 special words are selected",
+            f"{int(taught_specials.sum())} of {taught_specials.numel()} special words are selected",
         )
     elif (trouble := _around_sentences(mask, ids, constants, given)) is not None:
         yield trouble

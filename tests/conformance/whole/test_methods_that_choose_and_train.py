@@ -103,10 +103,29 @@ class SparesPaddingOnly(OfADictionary):
         return input_ids.masked_fill(chosen, self.c["mask_id"]), self.labels(input_ids, chosen)
 
 
+class OfTheFirstWords(ChoosesWords):
+    def __init__(self, pad_token_id=0, mask_token_id=3, num_special_tokens=4):
+        super().__init__()
+        self.pad_token_id, self.num_special_tokens = pad_token_id, num_special_tokens
+        del self.special_token_ids
+
+    def mask_tokens(self, input_ids, mlm_probability=0.15):
+        chosen = (torch.rand(input_ids.shape) < mlm_probability) & (input_ids >= self.num_special_tokens)
+        return input_ids.masked_fill(chosen, self.mask_token_id), input_ids.masked_fill(~chosen, -100)
+
+
+class SparesTheFirstOne(OfTheFirstWords):
+    def mask_tokens(self, input_ids, mlm_probability=0.15):
+        chosen = (torch.rand(input_ids.shape) < mlm_probability) & (input_ids != self.pad_token_id)
+        return input_ids.masked_fill(chosen, self.mask_token_id), input_ids.masked_fill(~chosen, -100)
+
+
 @pytest.mark.parametrize(
     ("cls", "verdict"),
     [
         (ChoosesWords, Verdict.PASS),
+        (OfTheFirstWords, Verdict.PASS),
+        (SparesTheFirstOne, Verdict.FAIL),
         (SparesPaddingOnly, Verdict.FAIL),
         pytest.param(ChoosesSpecialWords, Verdict.FAIL, marks=pytest.mark.slow),
         pytest.param(OfADictionary, Verdict.PASS, marks=pytest.mark.slow),
