@@ -247,9 +247,26 @@ class Map(nn.Module):
         return x @ self.weight
 
 
-def test_what_takes_each_word_alone_is_no_model():
-    subject = pointed(Map)
-    assert (subject.kind, subject.untested) == (None, [])
+class Head(nn.Module):
+    """The same of several parts."""
+
+    def __init__(self, width=WIDTH, n_out=5):
+        super().__init__()
+        self.norm = nn.LayerNorm(width)
+        self.maps = nn.Sequential(nn.Linear(width, width), nn.Tanh(), nn.Linear(width, n_out))
+
+    def forward(self, x):
+        return self.maps(self.norm(x))
+
+
+class WordEncoder(Head):
+    """What calls itself a whole is one."""
+
+
+@pytest.mark.parametrize(("cls", "kind"), [(Map, None), (Head, None), (WordEncoder, "encoder_model")])
+def test_what_takes_each_word_alone_is_no_model(cls, kind):
+    subject = pointed(cls)
+    assert (subject.kind, subject.untested) == (kind, [])
     assert "module" in subject.roles
 
 
