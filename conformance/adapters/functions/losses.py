@@ -44,12 +44,16 @@ TOKENS = r".*(ids|idx|tok(en)?s?|seq(uence)?s?|labels?|x|words|events|notes|char
 _WEIGHT = r"(^|_)(z|aux|weight|coef\w*|lambda|lam|gamma|beta|penalty|entropy|confidence)(_|$)"
 """Names of the weights of what a loss adds to its cross-entropy."""
 
+ONE_HOT = "(N, V) and (N, V), ones and zeros"
+"""Its targets are distributions, as those of a contrast are."""
+
 Form = tuple[Callable[[Tensor], Tensor], Callable[[Tensor], Tensor]]
 FORMS: dict[str, Form] = {
     "(N, V) and (N,)": (lambda x: x, lambda t: t),
     "(B, T, V) and (B, T)": (lambda x: x[None], lambda t: t[None]),
     "(B, V, T) and (B, T)": (lambda x: x.t()[None], lambda t: t[None]),
     SHIFTED: (lambda x: F.pad(x, (0, 0, 0, 1))[None], lambda t: F.pad(t, (1, 0))[None]),
+    ONE_HOT: (lambda x: x, lambda t: t),
 }
 """How logits (N, V) and targets (N,) are handed over."""
 
@@ -108,17 +112,20 @@ class Loss:
                 options["pad"] = -100  # its default may be a word that is a label here
             elif not self._has_default("pad"):
                 options["pad"] = 0
+        if self.form == ONE_HOT:
+            targets = F.one_hot(targets, logits.shape[1]).to(logits.dtype)
         values = {"logits": logits_in(given), "targets": targets_in(targets)}
         if self.call.has("mask"):
             kept = torch.ones_like(targets, dtype=torch.bool) if pad is None else targets != pad
             values["mask"] = targets_in(~kept if self.hides else kept)
         try:
-            if self.build is None:
-                return first_tensor(self.call.call(self.found, **values, **options))
-            module = self.build.call(self.found, **options)
-            if isinstance(module, nn.Module):
-                module.train(training)
-            return first_tensor(self.call.call(module, **values, **options))
+            called = self.found if self.build is None else self.build.call(self.found, **options)
+            if self.build is not None and isinstance(called, nn.Module):
+                called.train(training)
+            result = self.call.call(called, **values, **options)
+            if result is None and settings.get("reduction") and self.takes("reduction"):
+                raise NotProvided(f"{self.name} returns nothing for the reduction {settings['reduction']}")
+            return first_tensor(result)
         except ZeroDivisionError as error:
             if logits.shape[1] > 2:
                 raise

@@ -288,3 +288,34 @@ class HandsNothingOn(HandsOn):
 @pytest.mark.parametrize(("cls", "expected"), [(HandsOn, Verdict.PASS), (HandsNothingOn, Verdict.FAIL)])
 def test_a_table_of_what_may_be_handed_on_needs_no_gradient(cls, expected):
     assert verdict(cls, GRADIENTS) is expected
+
+
+# --- targets that are distributions
+
+
+def cross_entropy(preds, targets, reduction="none"):
+    loss = (-targets * preds.log_softmax(-1)).sum(1)
+    if reduction == "none":
+        return loss
+    if reduction == "mean":
+        return loss.mean()
+
+
+def cross_entropy_over_rows(preds, targets):
+    return (-targets * preds.log_softmax(0)).sum(1)
+
+
+@pytest.mark.parametrize(
+    ("claim", "expected"),
+    [
+        ("position-100-is-the-101st-word", Verdict.PASS),
+        ("cross-entropy-is-minus-log-probability", Verdict.PASS),
+        ("sequence-probability-is-a-product-of-conditionals", Verdict.NOT_PROVIDED),  # it gives no sum
+    ],
+)
+def test_a_loss_of_distributions_is_given_ones_and_zeros(claim, expected):
+    assert of_function(cross_entropy, claim) is expected
+
+
+def test_a_loss_of_distributions_may_be_wrong():
+    assert of_function(cross_entropy_over_rows, "cross-entropy-is-minus-log-probability") is Verdict.FAIL
