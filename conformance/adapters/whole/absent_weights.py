@@ -2,15 +2,18 @@
 
 A checkpoint of the author's lies on the author's disk, and pretrained weights in the network. No claim is about them:
 each draws its own. So where a constructor asks for a file of weights that is not there, it gets nothing, and a module
-that is told to load nothing stays as it is.
+that is told to load nothing stays as it is. A pretrained network of transformers is made from its configuration, with
+few layers, and one of timm without its weights; what lies in the cache of the user is taken from there.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from typing import Any
+from unittest.mock import patch
 
 import torch
 from torch import nn
@@ -66,7 +69,66 @@ def absent_weights() -> Iterator[list[str]]:
     torch.load, torch.hub.download_url_to_file = loaded, fetched
     nn.Module.load_state_dict = filled
     try:
-        yield absent
+        with ExitStack() as stack:
+            _stand_in_for_pretrained(stack, absent)
+            yield absent
     finally:
         torch.load, torch.hub.download_url_to_file = load, fetch
         nn.Module.load_state_dict = fill
+
+
+LAYERS, WORDS = 2, 1000
+"""So many layers and words has a pretrained network that is not here. What reads its answer reads its width."""
+_LAYERS = (
+    "num_hidden_layers",
+    "n_layer",
+    "n_layers",
+    "num_layers",
+    "num_decoder_layers",
+    "encoder_layers",
+    "decoder_layers",
+)
+
+
+def _stand_in_for_pretrained(stack: ExitStack, absent: list[str]) -> None:
+    """Until the stack is closed, a pretrained network that is not here is made with weights of its own."""
+    if (transformers := sys.modules.get("transformers")) is not None:
+        automatic: Any = sys.modules.get("transformers.models.auto.auto_factory")
+        owners = [transformers.PreTrainedModel, *([automatic._BaseAutoModelClass] if automatic else [])]
+        for owner in owners:
+            stack.enter_context(patch.object(owner, "from_pretrained", _made_anew(owner, transformers, absent)))
+    if (builder := sys.modules.get("timm.models._builder")) is not None:
+        stack.enter_context(
+            patch.object(builder, "load_pretrained", lambda *given, **words: absent.append("pretrained"))
+        )
+
+
+def _made_anew(owner: Any, transformers: Any, absent: list[str]) -> Any:
+    """`from_pretrained` of a class: from the cache of the user, else from a configuration of its kind."""
+    load: Callable[..., Any] = owner.from_pretrained.__func__
+
+    def from_pretrained(cls: Any, name: Any, *given: Any, **words: Any) -> Any:
+        try:
+            return load(cls, name, *given, **{**words, "local_files_only": True})
+        except OSError as error:
+            settings = {key: value for key, value in words.items() if key.startswith("output_")}
+            config = words.get("config") or _config_of(cls, str(name), transformers)
+            if config is None:
+                raise OSError(f"{name} is not here, and its name does not say what kind of network it is") from error
+            fewer = {key: LAYERS for key in _LAYERS if (getattr(config, key, 0) or 0) > LAYERS}
+            signs = [value for key, value in config.to_dict().items() if key.endswith("_token_id") and value]
+            if (getattr(config, "vocab_size", 0) or 0) > WORDS > max(signs, default=0):
+                fewer["vocab_size"] = WORDS
+            config.update({**fewer, **settings})
+            absent.append(str(name))
+            return cls.from_config(config) if hasattr(cls, "from_config") else cls(config)
+
+    return classmethod(from_pretrained)
+
+
+def _config_of(cls: Any, name: str, transformers: Any) -> Any:
+    """The configuration of a class; of one that takes any kind, that of the longest kind in the network's name."""
+    if getattr(cls, "config_class", None) is not None:
+        return cls.config_class()
+    kinds = [kind for kind in transformers.CONFIG_MAPPING if kind in name.lower().replace("_", "-")]
+    return transformers.CONFIG_MAPPING[max(kinds, key=len)]() if kinds else None

@@ -44,6 +44,20 @@ def with_masks(module: nn.Module, calling: Calling, kind: str) -> Calling:
     return calling
 
 
+_SIDE = re.compile(r"(src|source|tgt|trg|target|memory|mem|context|enc|encoder|dec|decoder)(?=_|$)")
+
+
+def _is_of_another(module: nn.Module, calling: Calling, mask: str) -> bool:
+    """Whether a mask is called after an input that stands beside those that are judged, as tgt_key_padding_mask after
+    tgt_tokens where the memory is."""
+    side = _SIDE.match(mask.lower())
+    if side is None:
+        return False
+    names = [name for name in inspect.signature(module.forward).parameters if "mask" not in name.lower()]
+    after = {name for name in names if (found := _SIDE.match(name.lower())) is not None and found[0] == side[0]}
+    return bool(after) and after.isdisjoint(one.parameter for one in calling.inputs)
+
+
 def with_padding_mask(module: nn.Module, calling: Calling) -> Calling:
     """The calling with the optional masks that say which tokens are real: in the first convention that hides a token,
     else in that which comes closest to it; and with the optional numbers of real tokens. A mask that changes nothing in
@@ -61,7 +75,7 @@ def with_padding_mask(module: nn.Module, calling: Calling) -> Calling:
                 fact = Fact("padding", f"{parameter} = the number of real ones", "it hides the others")
                 calling = replace(counted, facts=(*counted.facts, fact))
         for parameter in calling.optional_masks:
-            if parameter in filled:
+            if parameter in filled or _is_of_another(module, calling, parameter):
                 continue
             meanings = [one.meaning for one in calling.inputs]
             marks_real = documented.get(parameter)

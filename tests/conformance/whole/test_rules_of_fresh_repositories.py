@@ -6,6 +6,7 @@ Beside what is right stands a real mistake of the same place, where there is one
 
 from __future__ import annotations
 
+import sys
 from types import SimpleNamespace
 
 import pytest
@@ -20,6 +21,7 @@ from conformance.adapters.functions.implementation import FunctionImplementation
 from conformance.adapters.functions.positions import of_class  # noqa: E402
 from conformance.adapters.functions.roles import proposed  # noqa: E402
 from conformance.adapters.helpers.examining import examine  # noqa: E402
+from conformance.adapters.whole.absent_weights import absent_weights  # noqa: E402
 from conformance.adapters.whole.copying import copied  # noqa: E402
 from conformance.adapters.whole.running import moved  # noqa: E402
 from conformance.adapters.whole.searching import calling_of  # noqa: E402
@@ -319,3 +321,69 @@ def test_a_loss_of_distributions_is_given_ones_and_zeros(claim, expected):
 
 def test_a_loss_of_distributions_may_be_wrong():
     assert of_function(cross_entropy_over_rows, "cross-entropy-is-minus-log-probability") is Verdict.FAIL
+
+
+# --- masks of another input, networks that are not here
+
+
+class CaptionDecoder(nn.Module):
+    """Judged by its memory, since its vocabulary is tiny; its mask is that of the words beside it."""
+
+    def __init__(self, words=4):
+        super().__init__()
+        self.table, self.places = nn.Embedding(words, WIDTH, padding_idx=0), nn.Embedding(64, WIDTH)
+        layer = nn.TransformerDecoderLayer(WIDTH, HEADS, 32, 0.0, batch_first=True, norm_first=True)
+        self.decoder = nn.TransformerDecoder(layer, 2)
+        self.head = nn.Linear(WIDTH, words)
+
+    def forward(self, tgt_tokens, memory, tgt_key_padding_mask=None):
+        """tgt_tokens: (B, T) ids. memory: (B, S, d_model) patches. tgt_key_padding_mask: (B, T), True where padding."""
+        hidden = nn.Transformer.generate_square_subsequent_mask(tgt_tokens.shape[1])
+        words = self.table(tgt_tokens) + self.places(torch.arange(tgt_tokens.shape[1])[None])
+        return self.head(self.decoder(words, memory, hidden, tgt_key_padding_mask=tgt_key_padding_mask))
+
+
+def test_a_mask_of_the_words_hides_no_memory():
+    assert verdict(CaptionDecoder, "encoder-padding-changes-nothing") is not Verdict.FAIL
+
+
+class PretrainedModel:
+    """As the base class of transformers, where there is no network."""
+
+    @classmethod
+    def from_pretrained(cls, name, *, local_files_only=False, **options):
+        raise OSError(f"no connection for {name}" if not local_files_only else f"{name} is not in the cache")
+
+
+class Config:
+    def __init__(self):
+        self.hidden_size, self.num_hidden_layers, self.vocab_size, self.output_attentions = WIDTH, 12, 30_000, False
+
+    def update(self, settings):
+        vars(self).update(settings)
+
+    def to_dict(self):
+        return vars(self) | {"pad_token_id": 0, "sep_token_id": 102}
+
+
+class Network(PretrainedModel, nn.Module):
+    config_class = Config
+
+    def __init__(self, config):
+        super().__init__()
+        self.config = config
+        self.words = nn.Embedding(config.vocab_size, config.hidden_size)
+        self.layers = nn.ModuleList(nn.Linear(WIDTH, WIDTH) for _ in range(config.num_hidden_layers))
+
+
+def test_a_pretrained_network_that_is_not_here_is_made_anew(monkeypatch):
+    library = SimpleNamespace(PreTrainedModel=PretrainedModel, CONFIG_MAPPING={"bert": Config})
+    monkeypatch.setitem(sys.modules, "transformers", library)
+    monkeypatch.delitem(sys.modules, "transformers.models.auto.auto_factory", raising=False)
+    with absent_weights() as absent:
+        made = Network.from_pretrained("bert-base-uncased", output_attentions=True)
+    assert absent == ["bert-base-uncased"]
+    assert (len(made.layers), made.words.num_embeddings, made.words.embedding_dim) == (2, 1000, WIDTH)
+    assert made.config.output_attentions
+    with pytest.raises(OSError, match="no connection"):
+        Network.from_pretrained("bert-base-uncased")
