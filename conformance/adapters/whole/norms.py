@@ -244,7 +244,7 @@ def _fitted(record: Record, call: Call) -> Norm:
         for eps in candidates:
             if fits(formula, axis, eps):
                 return Norm(call, x, y, name, "", eps, place)
-    for eps in candidates:
+    for eps in [*own, 0.0, *_EPS]:  # with none nothing is said of where it stands
         for mistake, formula, line in _WRONG:
             if fits(formula, axis, eps):
                 return Norm(call, x, y, "", mistake, eps, _line(record, call, line) or place)

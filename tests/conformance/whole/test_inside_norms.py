@@ -22,6 +22,7 @@ MUTANTS = [
     ("translator", VAR, "var = x.var(-1, keepdim=True)", "unbiased"),
     ("translator", DIVIDE, "x = (x - mean) / (torch.sqrt(var) + self.eps)", "eps is added to the root"),
     ("translator", DIVIDE, "x = (x - mean) / (x.std(-1, keepdim=True) + self.eps)", "unbiased one, and eps"),
+    ("translator", DIVIDE, "x = (x - mean) / x.std(-1, keepdim=True)", "unbiased one (divided by d - 1)"),
     ("translator", DIVIDE, "x = (x - mean) / (var + self.eps)", "root of the variance is missing"),
     ("translator", DIVIDE, "x = (x - mean) * torch.sqrt(var + self.eps)", "multiplies by the root"),
     ("translator", DIVIDE, "x = x / torch.sqrt(var + self.eps)", "mean is not subtracted"),
