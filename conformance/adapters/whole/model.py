@@ -174,16 +174,16 @@ def _of_one_side(module: nn.Module, made: Made, error: NoAnswer) -> tuple[Callin
     raise error
 
 
-_WHOLES = re.compile(r"encoder|transformer|former|model|net(work)?$|attention|mixer|block|layer", re.IGNORECASE)
-"""Names of what is more than a part that takes each word alone."""
+_PART = re.compile(r"head$|proj(ection)?(head)?$|mlp|ffn|feed_?forward|perceptron|adapter", re.IGNORECASE)
+"""Names of parts that take each word alone."""
 
 
 def takes_each_word_alone(subject: WholeModel) -> bool:
-    """Whether an encoder of few parts, or one that is not called after a whole, answers each word as if there were no
-    others: a map, a norm, a table, a head."""
+    """Whether an encoder of few parts, or one that is called after a part, answers each word as if there were no others:
+    a map, a norm, a table, a head."""
     if subject.kind != "encoder_model" or not subject.positions or subject.answers_stretches:
         return False
-    if len(list(subject.module.modules())) > 3 and _WHOLES.search(type(subject.module).__name__):
+    if len(list(subject.module.modules())) > 3 and not _PART.search(type(subject.module).__name__):
         return False
     name = subject.calling.main.meaning
     inputs, others = (subject.example(2, T, seed) for seed in (58, 59))

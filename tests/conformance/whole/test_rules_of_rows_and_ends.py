@@ -247,7 +247,7 @@ class Map(nn.Module):
         return x @ self.weight
 
 
-class Head(nn.Module):
+class ScoreHead(nn.Module):
     """The same of several parts."""
 
     def __init__(self, width=WIDTH, n_out=5):
@@ -259,11 +259,11 @@ class Head(nn.Module):
         return self.maps(self.norm(x))
 
 
-class WordEncoder(Head):
+class WordEncoder(ScoreHead):
     """What calls itself a whole is one."""
 
 
-@pytest.mark.parametrize(("cls", "kind"), [(Map, None), (Head, None), (WordEncoder, "encoder_model")])
+@pytest.mark.parametrize(("cls", "kind"), [(Map, None), (ScoreHead, None), (WordEncoder, "encoder_model")])
 def test_what_takes_each_word_alone_is_no_model(cls, kind):
     subject = pointed(cls)
     assert (subject.kind, subject.untested) == (kind, [])
