@@ -179,8 +179,8 @@ _PART = re.compile(r"head$|proj(ection)?(head)?$|mlp|ffn|feed_?forward|perceptro
 
 
 def takes_each_word_alone(subject: WholeModel) -> bool:
-    """Whether an encoder of few parts, or one that is called after a part, answers each word as if there were no others:
-    a map, a norm, a table, a head."""
+    """Whether an encoder of few parts, or one that is called after a part, answers each word as if there were no
+    others: a map, a norm, a table, a head."""
     if subject.kind != "encoder_model" or not subject.positions or subject.answers_stretches:
         return False
     if len(list(subject.module.modules())) > 3 and not _PART.search(type(subject.module).__name__):
