@@ -9,7 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tools.bench import memory, page, plot, timing
+from tools import page_speed
+from tools.bench import memory, page, plot, revisions, timing
 from tools.bench.memory import Peak
 from tools.bench.timing import Result
 
@@ -162,3 +163,39 @@ def test_both_libraries_decode_and_train_alike(monkeypatch):
     for _ in range(3):
         batch = job.batch(rng)
         assert ours(*batch) == pytest.approx(theirs(*batch), abs=1e-4)
+
+
+# --- two revisions
+
+
+def test_a_revision_is_compared_turn_by_turn():
+    before = [{"import": 100.0, "step": 8.0}, {"import": 110.0, "step": 8.0}, {"import": 300.0, "step": 8.0}]
+    after = [{"import": 50.0, "step": 4.0}, {"import": 55.0, "step": 4.0}, {"import": 150.0, "step": 4.0}]
+    rows = revisions.table(before, after).splitlines()
+    assert rows[2] == "| import | 110.00 | 55.00 | 0.50 | 0% |"
+    assert rows[-1] == "| geometric mean | | | 0.500 | |"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [(["bcdbdb0", "--turns", "1"], "--turns must be 2 or more"), (["no-such-revision"], "git knows no revision")],
+)
+def test_what_cannot_be_compared_is_one_sentence(arguments, sentence, capsys):
+    with pytest.raises(SystemExit) as refused:
+        revisions.main(arguments)
+    assert refused.value.code == 2
+    assert sentence in capsys.readouterr().err
+
+
+# --- the scripts of a page
+
+
+def test_of_two_pages_the_slower_frame_counts():
+    rows = page_speed.table([{"zoom": 2.4, "drag": 3.0}, {"zoom": 3.6, "drag": 1.0}]).splitlines()
+    assert rows[2:] == ["| zoom | 4 |", "| drag | 3 |"]
+
+
+def test_without_a_browser_nothing_is_measured(monkeypatch, capsys):
+    monkeypatch.setattr(page_speed, "missing", lambda: "chromium")
+    assert page_speed.main() == 2
+    assert "not installed: chromium" in capsys.readouterr().err

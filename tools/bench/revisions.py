@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import shutil
 import statistics
 import subprocess
 import sys
@@ -120,6 +121,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     if options.turns < 2:
         parser.error("--turns must be 2 or more: one says nothing of the spread")
+    if shutil.which("git") is None:
+        parser.error("git is not installed, which brings the other revision")
     with tempfile.TemporaryDirectory() as name, Progress(console=Console(stderr=True)) as progress:
         other = Path(name) / "before"
         git = ["git", "-C", str(ROOT), "worktree"]
