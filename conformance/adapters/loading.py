@@ -147,7 +147,7 @@ def _importing(*folders: Path) -> Iterator[None]:
     sys.path[:0] = names
     arguments, sys.argv = sys.argv, sys.argv[:1]  # a file that parses its options when imported gets its defaults
     try:
-        with writing_nothing():
+        with writing_no_bytecode():
             yield
     finally:
         sys.argv = arguments
@@ -156,7 +156,7 @@ def _importing(*folders: Path) -> Iterator[None]:
 
 
 @contextmanager
-def writing_nothing() -> Iterator[None]:
+def writing_no_bytecode() -> Iterator[None]:
     """No compiled file is written beside a subject. Python would believe it when the subject is written anew, as a
     program may do, in the same second and with as many bytes."""
     before, sys.dont_write_bytecode = sys.dont_write_bytecode, True

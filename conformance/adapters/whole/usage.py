@@ -22,7 +22,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from conformance.adapters.loading import repository_root, writing_nothing
+from conformance.adapters.loading import repository_root, writing_no_bytecode
 from conformance.adapters.whole.syntax import Scope, Source, read, read_notebook
 
 MAX_FILES = 400
@@ -136,7 +136,7 @@ class Surroundings:
         if source.module is not None or source.path.suffix != ".py" or not _only_defines(source.tree):
             return source.module
         base = self.path.parents[self.module.__name__.count(".")]
-        with suppress(Exception), writing_nothing():
+        with suppress(Exception), writing_no_bytecode():
             name = name or ".".join(source.path.relative_to(base).with_suffix("").parts)
             module = importlib.import_module(name)
             if Path(module.__file__ or "").resolve() == source.path:
@@ -240,7 +240,7 @@ def _loaded_alone(path: Path) -> ModuleType | None:
         return None
     module = sys.modules[name] = importlib.util.module_from_spec(spec)
     try:
-        with writing_nothing():
+        with writing_no_bytecode():
             spec.loader.exec_module(module)
     except Exception:
         del sys.modules[name]

@@ -42,7 +42,7 @@ def functions(tmp_path: Path, request: pytest.FixtureRequest) -> Callable[[str],
     """The functions of a file with the given text."""
 
     from conformance.adapters.helpers.beside import functions_of
-    from conformance.adapters.loading import writing_nothing
+    from conformance.adapters.loading import writing_no_bytecode
 
     def made(text: str) -> list[Any]:
         path = tmp_path / "helpers_of_a_test.py"
@@ -51,7 +51,7 @@ def functions(tmp_path: Path, request: pytest.FixtureRequest) -> Callable[[str],
         module = importlib.util.module_from_spec(spec)
         sys.modules[path.stem] = module
         request.addfinalizer(lambda: sys.modules.pop(path.stem, None))
-        with writing_nothing():
+        with writing_no_bytecode():
             spec.loader.exec_module(module)
         return list(functions_of(module))
 

@@ -9,7 +9,7 @@ import pytest
 pytest.importorskip("torch")
 
 from conformance.adapters.helpers.stopping import AS_IT_WAS, IN_A_ROW, is_stopper, stopped
-from conformance.adapters.loading import writing_nothing
+from conformance.adapters.loading import writing_no_bytecode
 
 
 @pytest.fixture
@@ -23,7 +23,7 @@ def found(tmp_path):
         spec = importlib.util.spec_from_file_location(path.stem, path)
         module = importlib.util.module_from_spec(spec)
         sys.modules[path.stem] = module
-        with writing_nothing():
+        with writing_no_bytecode():
             spec.loader.exec_module(module)
         ours = [one for one in vars(module).values() if getattr(one, "__module__", "") == path.stem]
         said = list(stopped([one for one in ours if is_stopper(one)]))

@@ -11,7 +11,7 @@ import pytest
 pytest.importorskip("torch")
 
 from conformance.adapters.helpers.tokenizing import ended, is_tokenizer
-from conformance.adapters.loading import writing_nothing
+from conformance.adapters.loading import writing_no_bytecode
 
 WORDS = """
     class WordTokenizer:
@@ -96,7 +96,7 @@ def said(tmp_path):
         spec = importlib.util.spec_from_file_location(path.stem, path)
         module = importlib.util.module_from_spec(spec)
         sys.modules[path.stem] = module
-        with writing_nothing():
+        with writing_no_bytecode():
             spec.loader.exec_module(module)
         ours = [one for one in vars(module).values() if getattr(one, "__module__", "") == path.stem]
         found = list(ended([one for one in ours if is_tokenizer(one)], kind))
