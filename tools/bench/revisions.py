@@ -123,7 +123,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         parser.error("--turns must be 2 or more: one says nothing of the spread")
     if shutil.which("git") is None:
         parser.error("git is not installed, which brings the other revision")
-    with tempfile.TemporaryDirectory() as name, Progress(console=Console(stderr=True)) as progress:
+    with tempfile.TemporaryDirectory() as name:
         other = Path(name) / "before"
         git = ["git", "-C", str(ROOT), "worktree"]
         made = subprocess.run(
@@ -132,22 +132,29 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if made.returncode:
             parser.error(f"git knows no revision {options.revision}: {made.stderr.strip().splitlines()[-1]}")
         try:
-            bar = progress.add_task("filling caches", total=options.turns + 1)
-            sides = {other: list[dict[str, float]](), ROOT: list[dict[str, float]]()}
-            for folder in sides:
-                turn(folder)  # compiles, and is not counted
-            for number in range(options.turns):
-                progress.update(bar, advance=1, description=f"turn {number + 1}")
-                for folder in list(sides)[:: 1 if number % 2 else -1]:
-                    sides[folder].append(turn(folder))
+            sides = _sides(other, options.turns)
         except subprocess.CalledProcessError as error:
             last = (error.stderr or "").strip().splitlines()[-1:]
             print(f"A turn of {options.revision} or of this revision failed: {' '.join(last)}", file=sys.stderr)
             return 1
         finally:
             subprocess.run([*git, "remove", "--force", str(other)], check=False)
-    print(table(sides[other], sides[ROOT]))
+    print(table(*sides))
     return 0
+
+
+def _sides(other: Path, turns: int) -> tuple[list[dict[str, float]], list[dict[str, float]]]:
+    """The turns of the revision in another folder, and of this one. Raises subprocess.CalledProcessError."""
+    sides = {other: list[dict[str, float]](), ROOT: list[dict[str, float]]()}
+    with Progress(console=Console(stderr=True)) as progress:
+        bar = progress.add_task("filling caches", total=turns + 1)
+        for folder in sides:
+            turn(folder)  # compiles, and is not counted
+        for number in range(turns):
+            progress.update(bar, advance=1, description=f"turn {number + 1}")
+            for folder in list(sides)[:: 1 if number % 2 else -1]:
+                sides[folder].append(turn(folder))
+    return sides[other], sides[ROOT]
 
 
 if __name__ == "__main__":
