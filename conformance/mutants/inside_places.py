@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from conformance.mutants.source import BERT, LLAMA, MIXTURE, RELATIVE, RESTORER, TRANSLATOR, changed
+from conformance.mutants.source import BERT, LLAMA, MIXTURE, RELATIVE, RESTORER, TRANSLATOR, VIT, changed
 
 PLACES = "positions-differ-from-place-to-place"
 WAVES = "positions-have-features-of-their-own"
 VALUES = "attention-leaves-values-unrotated"
 DISTANCE = "attention-relative-bias-depends-on-distance"
+EVERYWHERE = "attention-relative-bias-reaches-every-layer"
 SIDES = "attention-relative-bias-tells-before-from-after"
 SOFTMAX = "experts-are-weighted-by-one-softmax"
 COUNT = "experts-that-are-chosen-count"
@@ -35,6 +36,14 @@ changed(
     "sines(rows, d_model // 2)",
     breaks=("positions-are-told-apart",),
     defect="Both halves of the positions tell the row of a patch.",
+)
+changed(
+    "PlacesStayRandom",
+    VIT,
+    "self.pos_embedding = nn.Parameter(torch.randn(1, count + 1, d_model) * 0.02)",
+    'self.register_buffer("pos_embedding", torch.randn(1, count + 1, d_model) * 0.02)',
+    breaks=("positions-that-no-formula-makes-are-learned",),
+    defect="The positions are a buffer of random numbers, which nothing trains.",
 )
 changed(
     "OneFrequency",
@@ -67,6 +76,14 @@ changed(
     "q, k, v = rotate(q, cos, sin), rotate(k, cos, sin), rotate(v, cos, sin)",
     breaks=(VALUES,),
     defect="The values are rotated by their positions.",
+)
+changed(
+    "BiasInTheFirstLayerOnly",
+    RELATIVE,
+    "            x = layer(x, bias)",
+    "            x, bias = layer(x, bias), torch.zeros(())",
+    breaks=(EVERYWHERE,),
+    defect="Only the first layer gets the table of relative biases.",
 )
 changed(
     "BiasOfSums",

@@ -23,6 +23,7 @@ from conformance.adapters.helpers.trial import HELPERS
 from conformance.adapters.whole.configs import config_class, configs_of, fields_of, is_config, settings_of
 from conformance.adapters.whole.guests import Guest
 from conformance.adapters.whole.sizes import small
+from conformance.adapters.whole.usage import surroundings
 
 _ACTS = (
     "open(",
@@ -154,6 +155,14 @@ def methods_of(module: nn.Module) -> list[Callable[..., Any]]:
         if function.__module__ == cls.__module__ and name != "forward" and not name.startswith("__")
     }
     return [getattr(module, name) for name, function in own.items() if not _uses_parts(module, function, own)]
+
+
+def methods_of_parts(module: nn.Module) -> list[Callable[..., Any]]:
+    """The same of its parts, one of each class, where the name is that of a helper: the buckets of a T5's distances."""
+    around = surroundings(sys.modules[type(module).__module__])
+    parts = {type(part): part for part in module.modules() if part is not module and around.is_users(type(part))}
+    found = (one for part in parts.values() for one in methods_of(part))
+    return [one for one in found if any(kind.fits(one.__name__) for kind in HELPERS)]
 
 
 def training_methods_of(module: nn.Module) -> list[Callable[..., Any]]:

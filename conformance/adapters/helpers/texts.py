@@ -314,18 +314,22 @@ def _shares(
 def relative_buckets(bucket: Called) -> Iterator[Trouble]:
     """The buckets of T5, for keys before and behind the query."""
     relative = torch.arange(-200, 201)
+    buckets = 32 if bucket.has("buckets") else bucket.number(_BUCKETS, 32)
+    furthest = (128,) if bucket.has("distance") else (bucket.number(_DISTANCE, 0),)
     for two_way in (True, False) if bucket.has("bidirectional") else (bucket_is_two_way(bucket),):
-        given = {"bidirectional": two_way, "buckets": 32, "distance": 128}
+        given = {"bidirectional": two_way, "buckets": buckets, "distance": 128}
         made = tensor(bucket(relative=relative, **given))
         if made.shape != relative.shape:
             raise OtherKind("it gives no bucket for each distance")
-        if not bucket.has("buckets") and int(made.max()) > 31:
+        if not bucket.has("buckets") and int(made.max()) >= buckets:
             raise OtherKind("it has more buckets than T5")
-        expected = _t5(relative, two_way)
-        said = (two_way,) if bucket.has("bidirectional") else (True, False)  # where it is used is not known here
-        furthest = (128,) if bucket.has("distance") else _FURTHEST
-        forms = [_t5(sign * relative, one, furthest=far) for sign, one, far in product((1, -1), said, furthest)]
-        if min(int((made != one).sum()) for one in forms) > 6:
+        said = (two_way,) if bucket.has("bidirectional") else (two_way, not two_way)  # where it is used is not known
+        forms = [
+            _t5(sign * relative, one, buckets, far)
+            for one, sign, far in product(said, (1, -1), furthest if furthest[0] else _FURTHEST)
+        ]
+        expected = min(forms, key=lambda form: int((made != form).sum()))
+        if int((made != expected).sum()) > 6:
             at = int((made != expected).nonzero()[0])
             yield Trouble(
                 f"{bucket.name}: a key {int(relative[at])} places from the query is in another bucket than in T5.",
@@ -334,6 +338,8 @@ def relative_buckets(bucket: Called) -> Iterator[Trouble]:
             return
 
 
+_BUCKETS = r"(\w*_)?(num_?|n_?)?buckets?"
+_DISTANCE = r"(\w*_)?max_?(dist(ance)?|exact\w*)"
 _FURTHEST = (32, 64, 100, 128, 200, 256, 512, 1024)
 """From so far on all keys share a bucket, where a function says that nowhere."""
 

@@ -16,8 +16,8 @@ from conformance.adapters.whole.attention import AttentionCore, Side
 from conformance.adapters.whole.attention_lengths import lengths
 from conformance.adapters.whole.attention_masks import diagonal, fill, lost_masks, mask_after, mask_place
 from conformance.adapters.whole.attention_positions import linear_bias, rotated_values, rotation
-from conformance.adapters.whole.attention_relative import relative_bias
-from conformance.adapters.whole.attention_scale import has_a_table_for_scale, reads_another_sequence, scale
+from conformance.adapters.whole.attention_relative import bias_in_every_layer, relative_bias
+from conformance.adapters.whole.attention_scale import has_a_table_for_scale, scale
 from conformance.adapters.whole.attention_turns import turns
 from conformance.adapters.whole.findings import Finding, numbers, once
 from conformance.adapters.whole.flow import (
@@ -46,11 +46,10 @@ def attention_findings(cores: list[AttentionCore]) -> list[Finding]:
         found += _all(_FIRST, core)
         if core.axis == core.contracted == "keys":  # else nothing that follows would mean anything
             mixed = list(tokens(core))
-            has_sibling = core.call is not None and type(core.call.module) in unscaled
-            is_unscaled = has_sibling and reads_another_sequence(core)
+            is_unscaled = core.call is not None and type(core.call.module) in unscaled
             formula = tuple(judge for judge in _FORMULA if judge is not scale or not is_unscaled)
             found += _all(formula, core) + (mixed or _all(_LAYOUT, core))
-    return once(found)
+    return once([*found, *bias_in_every_layer(cores)])
 
 
 def _all(judgements: tuple[Judgement, ...], core: AttentionCore) -> list[Finding]:

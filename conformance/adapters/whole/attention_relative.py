@@ -8,15 +8,16 @@ from __future__ import annotations
 
 import linecache
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import torch
 from torch import Tensor
 
 from conformance.adapters.whole.attention import AttentionCore
 from conformance.adapters.whole.attention_masks import WEAK
+from conformance.adapters.whole.attention_scale import reads_another_sequence
 from conformance.adapters.whole.findings import Finding
-from conformance.adapters.whole.record import Op
+from conformance.adapters.whole.record import Op, Place, Record, Value
 
 _RELATIVE = re.compile(r"rel|bias|dist|bucket|offset", re.IGNORECASE)
 _HALVES = re.compile(
@@ -27,6 +28,8 @@ _HALVES = re.compile(
 _FEWEST = 4
 _RULE = "attention-relative-bias-depends-on-distance"
 _SIDES = "attention-relative-bias-tells-before-from-after"
+_EVERYWHERE = "attention-relative-bias-reaches-every-layer"
+_NUMBER = re.compile(r"\b\d+\b")
 
 
 def relative_bias(core: AttentionCore) -> Iterator[Finding]:
@@ -89,6 +92,45 @@ def relative_bias(core: AttentionCore) -> Iterator[Finding]:
             )
 
 
+def bias_in_every_layer(cores: Sequence[AttentionCore]) -> Iterator[Finding]:
+    """Where the first layer of a stack adds a table of relative biases, and nothing tells the others a distance. The
+    other layers of T5 use the first one's table."""
+    stacks: dict[tuple[str, type], list[AttentionCore]] = {}
+    for core in cores:
+        if core.call is not None and core.axis == "keys" and _is_of_one_sequence(core):
+            stacks.setdefault((_NUMBER.sub("#", core.path), type(core.call.module)), []).append(core)
+    for first, *others in stacks.values():
+        if others and _lookup(first) and _tells_places(first) and not any(map(_tells_places, others)):
+            yield Finding(
+                _EVERYWHERE,
+                "The first layer adds a relative bias to its scores, and no other layer does: they see no order.",
+                _called_at(others[0], first.path),
+                "the bias of the first layer in all layers",
+                f"no bias in {others[0].path}",
+                "Hand every layer the bias that the first one computes.",
+                paths=tuple(core.path for core in others),
+            )
+
+
+def _is_of_one_sequence(core: AttentionCore) -> bool:
+    size = core.zero.shape[-1]
+    return core.zero.shape[-2] == size >= _FEWEST and _reads_rows(core) and not reads_another_sequence(core)
+
+
+def _tells_places(core: AttentionCore) -> bool:
+    """Whether the scores of a zero product differ among the keys that are seen."""
+    seen = core.zero[core.zero > WEAK]
+    return bool((seen - seen[0]).abs().max() > 1e-6)
+
+
+def _called_at(core: AttentionCore, other: str) -> Place | None:
+    """The line that calls the layer in which a core stands, of a path that differs from another by its number."""
+    parts, others = core.path.split("."), other.split(".")
+    same = next(at for at, (one, two) in enumerate(zip(parts, others, strict=True)) if one != two)
+    layer = ".".join(parts[: same + 1])
+    return next((call.caller for call in core.record.around(core.call) if call.path == layer), core.place)
+
+
 def of_a_grid(bias: Tensor, visible: Tensor) -> bool:
     """Whether the tokens are the places of a picture, in rows, and a bias belongs to how far two places lie apart in
     both directions."""
@@ -138,9 +180,16 @@ def _lookup(core: AttentionCore) -> Op | None:
             continue
         table, ids = op.inputs[0], op.inputs[1]
         tells = len(table.shape) == 2 and len(table.data.unique(dim=0)) > 2
-        if tells and table.kind == "parameter" and _RELATIVE.search(table.name) and not record.computed(ids):
+        if tells and table.kind == "parameter" and _is_called_relative(record, table) and not record.computed(ids):
             found[op.number] = op
     return next(iter(found.values())) if len(found) == 1 else None
+
+
+def _is_called_relative(record: Record, table: Value) -> bool:
+    """Whether a table, or the class of a part that holds it, is called after relative positions."""
+    parts = table.name.split(".")[:-1]
+    holders = (record.module.get_submodule(".".join(parts[:at])) for at in range(1, len(parts) + 1))
+    return any(_RELATIVE.search(name) for name in (table.name, *(type(one).__name__ for one in holders)))
 
 
 def _times_contents(core: AttentionCore, lookup: Op) -> bool:

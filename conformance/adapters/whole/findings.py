@@ -133,6 +133,10 @@ FINDINGS: dict[str, str] = {
         "Where keys on both sides are seen, relative biases tell those before from those behind (Shaw et al. 2018, "
         "Self-Attention with Relative Position Representations, section 3.2)."
     ),
+    "attention-relative-bias-reaches-every-layer": (
+        "Layers that share a table of relative biases add it to their scores, each of them (Raffel et al. 2020, "
+        "Exploring the Limits of Transfer Learning, section 2.1)."
+    ),
     "attention-linear-bias-falls-with-distance": (
         "A linear bias lowers the scores of keys that are far away (Press et al. 2022, Train Short, Test Long, 3)."
     ),
@@ -159,6 +163,9 @@ FINDINGS: dict[str, str] = {
     "positions-have-features-of-their-own": (
         f"Each feature of a sinusoidal encoding is a wave of its own: a sine and a cosine of each frequency "
         f"({_VASWANI}, section 3.5)."
+    ),
+    "positions-that-no-formula-makes-are-learned": (
+        f"Positions are sines of a formula, or learned ({_VASWANI}, section 3.5)."
     ),
     "positions-are-added-to-scaled-words": (
         f"The weights of the embedding are multiplied by sqrt(d_model), and positions added to the product "

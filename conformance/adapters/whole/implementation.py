@@ -25,6 +25,7 @@ from conformance.adapters.helpers.beside import (
     criteria_beside,
     functions_beside,
     methods_of,
+    methods_of_parts,
     objects_beside,
     of_guest,
     training_methods_of,
@@ -304,7 +305,8 @@ class PointedImplementation:
 
 def _beside(found: Any, shown: nn.Module, options: Mapping[str, Any]) -> list[Callable[..., Any]]:
     """What can be called in the file of a model, and of its methods what is no part of its forward."""
-    found_beside = [*functions_beside(found, shown, options), *methods_of(shown), *training_methods_of(shown)]
+    found_beside = [*functions_beside(found, shown, options), *methods_of(shown), *methods_of_parts(shown)]
+    found_beside += training_methods_of(shown)
     found_beside += [*criteria_beside(found), *classes_beside(found), *objects_beside(found, shown, options)]
     return found_beside
 

@@ -53,6 +53,7 @@ def place_findings(record: Record) -> list[Finding]:
             *_shared(record, added, everything),
             *_twins(added, record),
             *_scaled(record, added),
+            *_untrained(record, added),
         )
     )
 
@@ -314,3 +315,40 @@ def _factor(op: Op, value: Value) -> float | None:
     if isinstance(other, Value):
         return round(float(other.data), 3) if other.data.numel() == 1 else None
     return round(float(other), 3) if isinstance(other, int | float) else None
+
+
+# --- vectors that no formula makes are learned
+
+_DRAWN = (
+    r"""register_buffer\(\s*["']{name}["']\s*,\s*(torch\.(randn|rand|zeros|empty)\()"""
+    r"""|\.{name}\s*=\s*nn\.Parameter\(\s*(torch\.(randn|rand|zeros|empty)\()[^=\n]*requires_grad\s*=\s*False"""
+)
+_WRITTEN = (
+    r"\.{name}(\.data)?\s*(\[[^\]]*\]\s*)?[-+*/]?=(?!=)(?!\s*nn\.Parameter\()"
+    r"|\.{name}(\.data)?\.(?!normal_|uniform_)\w+_\(|\b(?!\w*(normal|uniform)_\()\w*(init\w*|_)\((\w+\.)+{name}\b|setattr"
+)
+"""What fills a table afterwards, but for random numbers."""
+
+
+def _untrained(record: Record, added: Added) -> Iterator[Finding]:
+    """A table that is drawn at random or zero, that nothing writes, and that gets no gradient."""
+    if added.held is None:
+        return
+    owner, _, name = added.table.rpartition(".")
+    holder = record.module.get_submodule(owner)
+    parameter = dict(holder.named_parameters(recurse=False)).get(name)
+    holder_class: type = type(holder)
+    found = source_of(holder_class)
+    if found is None or (parameter is not None and parameter.requires_grad):
+        return
+    text, drawn, written = found[0], *(pattern.format(name=re.escape(name)) for pattern in (_DRAWN, _WRITTEN))
+    if not re.search(drawn, text) or re.search(written, text):
+        return
+    yield Finding(
+        "positions-that-no-formula-makes-are-learned",
+        f"The positions of {added.table} are random numbers or zeros that nothing trains.",
+        _made_at(record, added) or added.taken.place,
+        "a parameter",
+        "a buffer" if parameter is None else "a parameter without a gradient",
+        f"self.{name} = nn.Parameter(...)",
+    )
