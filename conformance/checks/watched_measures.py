@@ -111,6 +111,28 @@ def measures_weigh_rows_alike(impl: Any, draw: Draw) -> Evidence:
             diagnosis=f"{counted.name} counts hits of rows, and is divided by the number of batches: it is no share.",
             mend="divide by the number of rows: len(loader.dataset)",
         )
+    full = next(iter(averaging.full_batches(run)), None)
+    if full is not None:
+        return broken(
+            step,
+            f"what {full.name} is divided by",
+            "the number of rows that were judged",
+            full.by,
+            at=lambda lines: lines.first(full.place),
+            diagnosis="Each batch adds the size of a full one to the number of rows, and the last batch is smaller.",
+            mend="add the rows of the batch: total += labels.size(0)",
+        )
+    root = next(iter(averaging.means_of_roots(run)), None)
+    if root is not None:
+        return broken(
+            step,
+            "what the root is taken of",
+            "the mean over all rows",
+            "the mean of each batch",
+            at=lambda lines: lines.first(root.place),
+            diagnosis="The mean of the roots of the batches is no root of the mean error of all rows.",
+            mend="add up squares and rows, and take one root at the end: sqrt(squares / rows)",
+        )
     found, sizes = averaging.means_of_means(run), averaging.sizes(run)
     if not found or len(sizes) < 2:
         raise NotProvided("no means of batches of different sizes were seen that a mean is taken of")

@@ -25,6 +25,12 @@ def schedules_of(run: Any) -> list[Any]:
     return list(found)
 
 
+def cosines_of(run: Any) -> list[Any]:
+    """The steps of cosines, also of those that follow a warm-up in a SequentialLR."""
+    found = [one.acting or one for one in schedules_of(run)]
+    return [one for one in found if one.kind == "CosineAnnealingLR" and one.period]
+
+
 @check("run-schedule-follows-the-step", roles=RUN)
 def schedule_follows(impl: Any, draw: Draw) -> Evidence:
     """The schedule steps after the optimizer."""
@@ -157,6 +163,17 @@ def is_stepped(impl: Any, draw: Draw) -> Evidence:
     if not run.schedulers:
         raise NotProvided("no scheduler was made")
     epochs = max((batch.epoch for batch in run.of(Batch)), default=0)
+    forgotten = plans.forgotten_schedules(run)
+    if forgotten:
+        return broken(
+            steps_of(run)[-1],
+            "steps of the schedule that is made",
+            "some",
+            "none: nothing reads its name",
+            at=lambda lines: lines.first(forgotten[0]),
+            diagnosis="A schedule is made and never stepped: the rate stays what it was at the start.",
+            mend="call scheduler.step() after optimizer.step(), or once an epoch",
+        )
     if run.of(Schedule):
         return kept("the schedule is stepped")
     place = next(iter(run.schedulers.values()))
@@ -290,7 +307,7 @@ def does_not_vanish(impl: Any, draw: Draw) -> Evidence:
 def does_not_rise_again(impl: Any, draw: Draw) -> Evidence:
     """A cosine schedule ends with the run: it is not stepped beyond its lowest rate."""
     run = run_of(impl)
-    found = [one for one in schedules_of(run) if one.kind == "CosineAnnealingLR" and one.period]
+    found = cosines_of(run)
     if not found:
         raise NotProvided("no CosineAnnealingLR was seen")
     late = [one for one in found if one.count > one.period]

@@ -7,7 +7,7 @@ from typing import Any
 from conformance.check import check
 from conformance.checks.watched_gradients import steps_of
 from conformance.checks.watched_labels import RUN, broken, kept, run_of
-from conformance.checks.watched_rates import schedules_of
+from conformance.checks.watched_rates import cosines_of, schedules_of
 from conformance.draw import Draw
 from conformance.evidence import Evidence
 from conformance.protocol import NotProvided
@@ -45,7 +45,7 @@ def counts_what_it_is_stepped_with(impl: Any, draw: Draw) -> Evidence:
 
     run = run_of(impl)
     steps = steps_of(run)
-    found = [one for one in schedules_of(run) if one.kind == "CosineAnnealingLR" and one.period]
+    found = cosines_of(run)
     if not found:
         raise NotProvided("no CosineAnnealingLR was seen")
     last = found[-1]

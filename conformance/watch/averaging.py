@@ -104,6 +104,59 @@ def _by_batches(source: Source, loop: ast.For, size: int) -> Iterator[Counted]:
             yield Counted(ast.unparse(one.left), ast.unparse(one.right), size, source.place(one))
 
 
+def full_batches(run: Any) -> list[Counted]:
+    """The hits of evaluations that are divided by a number to which each batch adds the size of a full one."""
+    seen = sizes(run)
+    return [
+        Counted(hits, number, max(seen), source.place(adding))
+        for source in sources(run)
+        for loop in source.nodes
+        if len(seen) > 1 and isinstance(loop, ast.For) and _judges(source, loop)
+        for hits, number, adding in _by_full_batches(source, loop)
+    ]
+
+
+_FULL = re.compile(r"(\w+\.)*(\w*batch_?size|bs|batch|b)", re.IGNORECASE)
+
+
+def _by_full_batches(source: Source, loop: ast.For) -> Iterator[tuple[str, str, ast.AST]]:
+    inside = source.inside(source.function(loop))
+    adding = {ast.unparse(n.target): n for n in ast.walk(loop) if isinstance(n, ast.AugAssign)}
+    for one in (n for n in inside if isinstance(n, ast.BinOp) and isinstance(n.op, ast.Div)):
+        hits, number = adding.get(ast.unparse(one.left)), adding.get(ast.unparse(one.right))
+        if hits is None or number is None or not isinstance(number.value, (ast.Name, ast.Attribute)):
+            continue
+        size = ast.unparse(number.value)
+        if _FULL.fullmatch(size) and not values_of(inside, size) and _HITS.fullmatch(_plain(hits.value, inside)):
+            yield ast.unparse(one.left), f"{ast.unparse(one.right)}, to which each batch adds {size}", number
+
+
+def means_of_roots(run: Any) -> list[Averaged]:
+    """Errors that are called after a root (RMSE) and are a mean of the roots of the batches."""
+    return [one for source in sources(run) for one in _roots(source)]
+
+
+_OF_ROOT = re.compile(r"rmse|root_?mean", re.IGNORECASE)
+_ROOT = re.compile(r"sqrt\(|\*\* 0\.5")
+_OF_BATCHES = re.compile(r"out|batch|loader|step")
+
+
+def _roots(source: Source) -> Iterator[Averaged]:
+    for one in source.nodes:
+        if isinstance(one, ast.BinOp) and isinstance(one.op, ast.Div):
+            text = re.fullmatch(r"sum\(\(?(.*) for (.+) in ([\w.]+)\)?\) / len\(([\w.]+)\)", ast.unparse(one))
+            is_mean = text is not None and text[3] == text[4] and _ROOT.search(text[1]) is not None
+            if text and is_mean and _OF_BATCHES.search(text[3]) and _OF_ROOT.search(ast.unparse(source.statement(one))):
+                yield Averaged("the mean of the roots", False, source.place(one))
+        elif isinstance(one, ast.For) and _judges(source, one):
+            inside = source.inside(source.function(one))
+            for node in ast.walk(one):
+                name, value = _added(node)
+                is_root = value is not None and _ROOT.search(_said(value, inside)) and _OF_ROOT.search(name)
+                if value is not None and is_root and not _weighs(value) and _is_divided(name, inside, one):
+                    yield Averaged(name, False, source.place(node))
+
+
 def _is_dividend(around: ast.AST) -> bool:
     """Whether what stands there is divided further, as by the rows of a batch."""
     return isinstance(around, ast.BinOp) and isinstance(around.op, ast.Div)

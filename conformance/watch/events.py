@@ -202,15 +202,23 @@ class Unscale(Event):
 
 
 @dataclass(kw_only=True)
+class Skip(Event):
+    """A gradient scaler left a step out, since gradients were not finite."""
+
+    optimizer: int
+
+
+@dataclass(kw_only=True)
 class Step(Event):
     """One optimizer step.
 
-    optimizer: its number. previous: the order of its step before this one; -1 for its first. began: the order of the
-    first event inside it, of a closure. rates: of its groups. missing: parameters without a gradient. closely: whether
-    it was looked at in detail; else the rest is empty. zero: parameters with a gradient that is zero throughout;
-    infinite: with one that is not finite; still: with a gradient above rounding, which did not change. norm: of all
-    gradients; norms: of each, by parameter. scaler: whether a gradient scaler made the step; scaled: whether the
-    gradients still had its factor. rule: how the change follows from the gradient, as `conformance.watch.rules` says.
+    optimizer: its number. previous: the order of the one before, made or left out; -1 for its first. began: the order
+    of the first event inside it, of a closure. rates: of its groups. missing: parameters without a gradient. closely:
+    whether it was looked at in detail; else the rest is empty. zero: parameters with a gradient that is zero
+    throughout; infinite: with one that is not finite; still: with a gradient above rounding, which did not change.
+    norm: of all gradients; norms: of each, by parameter. scaler: whether a gradient scaler made the step; scaled:
+    whether the gradients still had its factor. rule: how the change follows from the gradient, as
+    `conformance.watch.rules` says.
     """
 
     optimizer: int
@@ -233,7 +241,7 @@ class Step(Event):
 class Schedule(Event):
     """A scheduler stepped. scheduler: its number. optimizer: whose rates it sets. rates: those it set. count: how many
     steps it has counted. kind: its class. mode: "min" or "max" where it watches a measure. period: after how many
-    steps it turns round, where it has such a number."""
+    steps it turns round, where it has such a number. acting: of one that holds others in a row, the one that acts."""
 
     scheduler: int
     optimizer: int
@@ -242,6 +250,7 @@ class Schedule(Event):
     count: int
     mode: str = ""
     period: int = 0
+    acting: Schedule | None = None
 
 
 @dataclass(kw_only=True)

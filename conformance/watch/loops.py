@@ -37,4 +37,5 @@ def counts_epochs(run: Any, schedule: Schedule) -> bool:
         return False
     given = [*call.args[1:2], *(one.value for one in call.keywords if one.arg == "T_max")]
     wanted, said = ast.unparse(turns.args[0]), [ast.unparse(one) for one in given]
-    return wanted in said or wanted == str(schedule.period)
+    is_less = any(one.startswith(f"{wanted} - ") for one in said)  # epochs - warmup_epochs
+    return wanted in said or is_less or wanted == str(schedule.period)

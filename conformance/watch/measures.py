@@ -106,6 +106,11 @@ def _compared(source: Source, inside: list[Any], hits: Counted, number: Counted,
     sides, texts = _sides(what), (ast.unparse(hits[1]), ast.unparse(number[1]))
     is_all = _ALL.search(_text(number[1], inside)) is not None and not isinstance(by, ast.Compare)
     if sides is not None:
+        cuts = {ast.unparse(one.slice) if isinstance(one, ast.Subscript) else "" for one in sides}
+        if len(cuts) == 1 and re.fullmatch(r"[a-z_]\w*", cut := min(cuts)) and re.search(r"\.sum\(\)", texts[1]):
+            known = {cut, *map(ast.unparse, values_of(inside, cut))}
+            if not any(text in _text(number[1], inside) for text in known):
+                yield Hits(*texts, source.place(number[0]))
         if is_all and left_out & {*map(_root, sides)}:
             yield Hits(*texts, source.place(number[0]))
         counted = _unequal(by)

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 from weakref import WeakSet
 
 import torch
 from torch import Tensor, nn
-from torch.optim.lr_scheduler import LRScheduler
+from torch.optim.lr_scheduler import LRScheduler, SequentialLR
 from torch.optim.optimizer import Optimizer, register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
 from conformance.watch.copies import Copies
 from conformance.watch.ending import equal_values
-from conformance.watch.events import Backward, Schedule, Step, Unscale
+from conformance.watch.events import Backward, Schedule, Skip, Step, Unscale
 from conformance.watch.followers import Followers
 from conformance.watch.losses import array
 from conformance.watch.outside import Outside
@@ -191,20 +193,25 @@ class _Optimization(Updates):
             result = original(scheduler, *rest, **keywords)
         finally:
             self.nested -= 1
-        optimizer = getattr(scheduler, "optimizer", None)
-        if not self.nested and isinstance(optimizer, Optimizer):
-            self.watcher.add(
-                Schedule(
-                    scheduler=self.watcher.number("scheduler", scheduler),
-                    optimizer=self.known(wrapped(optimizer)),
-                    kind=type(scheduler).__name__,
-                    rates=rates_of(optimizer),
-                    count=int(getattr(scheduler, "last_epoch", 0)),
-                    mode=str(getattr(scheduler, "mode", "")),
-                    period=int(getattr(scheduler, "T_max", 0) or getattr(scheduler, "total_steps", 0) or 0),
-                )
-            )
+        if not self.nested and isinstance(getattr(scheduler, "optimizer", None), Optimizer):
+            event = self.watcher.add(self._schedule(scheduler))
+            if isinstance(scheduler, SequentialLR):
+                at = bisect_right(scheduler._milestones, scheduler.last_epoch)
+                acting = self._schedule(scheduler._schedulers[at])
+                event.acting = replace(acting, place=event.place, stack=event.stack, step=event.step, order=event.order)
         return result
+
+    def _schedule(self, scheduler: LRScheduler) -> Schedule:
+        optimizer = scheduler.optimizer
+        return Schedule(
+            scheduler=self.watcher.number("scheduler", scheduler),
+            optimizer=self.known(wrapped(optimizer)),
+            kind=type(scheduler).__name__,
+            rates=rates_of(optimizer),
+            count=int(getattr(scheduler, "last_epoch", 0)),
+            mode=str(getattr(scheduler, "mode", "")),
+            period=int(getattr(scheduler, "T_max", 0) or getattr(scheduler, "total_steps", 0) or 0),
+        )
 
     # --- scalers ----------------------------------------------------------------------------------
 
@@ -225,9 +232,12 @@ class _Optimization(Updates):
 
     def scaler_step(self, original: Any, scaler: Any, optimizer: Optimizer, *rest: Any, **keywords: Any) -> Any:
         self.in_scaler = scaler.is_enabled()
+        before = self.watcher.run.steps
         try:
             return original(scaler, optimizer, *rest, **keywords)
         finally:
+            if self.in_scaler and self.watcher.run.steps == before and not self.watcher.is_blind():
+                self.watcher.add(Skip(optimizer=self.known(wrapped(optimizer))))
             self.in_scaler = False
 
 

@@ -8,8 +8,9 @@ import re
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
+from conformance.places import short
 from conformance.watch.events import Snapshot, Step
-from conformance.watch.lines import Source, source_of
+from conformance.watch.lines import FUNCTIONS, Source, source_of
 from conformance.watch.origins import argument
 from conformance.watch.stated import sources
 
@@ -33,6 +34,21 @@ def may_step_a_schedule(run: Any) -> bool:
                 if is_call or not _is_number(source, node.attr):
                     return True
     return False
+
+
+def forgotten_schedules(run: Any) -> list[str]:
+    """Where functions make schedules that ran and bind them to names that nothing reads: no step, no return."""
+    made = {place.partition(": ")[0].partition(" in ")[0] for place in run.schedulers.values()}
+    found: list[str] = []
+    for source in sources(run):
+        for function in (node for node in source.nodes if isinstance(node, FUNCTIONS[:2])):
+            read = {n.id for n in ast.walk(function) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)}
+            for one in (n for n in source.inside(function) if isinstance(n, ast.Assign)):
+                names = [target.id for target in one.targets if isinstance(target, ast.Name)]
+                lines = {f"{short(source.file)}:{n}" for n in range(one.lineno, (one.end_lineno or one.lineno) + 1)}
+                if names and len(names) == len(one.targets) and not {*names} & read and lines & made:
+                    found.append(source.place(one))
+    return found
 
 
 _STEPS = re.compile(r"len\(|steps_per_epoch|num_batches|per_epoch|n_batches")

@@ -9,7 +9,7 @@ from types import CodeType
 from typing import Any
 
 from conformance.watch.details import Drawn, Loose, Rows
-from conformance.watch.events import Event, Forward, Kind, Save, Step
+from conformance.watch.events import Event, Forward, Kind, Save, Skip, Step
 from conformance.watch.lines import At
 
 
@@ -130,6 +130,7 @@ class Run:
         event.step, event.order = self.steps, len(self.events)
         if isinstance(event, Step):
             event.previous = self._last_steps.get(event.optimizer, -1)
+        if isinstance(event, Step | Skip):
             self._last_steps[event.optimizer] = event.order
         self.events.append(event)
         return event

@@ -69,6 +69,11 @@ HITS, AFTER = "run-hits-are-counted-where-labels-count", "return hits / places"
             AFTER,
             "",
         ),
+        (
+            "hits += (logits.argmax(-1)[mask] == y[mask]).sum().item()\nplaces += (x[..., 0] < 9).sum().item()",
+            AFTER,
+            "places += (x[..., 0] < 9).sum().item()",
+        ),
     ],
 )
 def test_hits_at_other_places_are_told(text, after, line):
@@ -81,6 +86,7 @@ def test_hits_at_other_places_are_told(text, after, line):
         ("hits += (logits.argmax(-1) == y).sum().item()\nplaces += mask.sum().item()", AFTER),
         ("hits += (logits.argmax(-1)[mask] == y[mask]).sum().item()\nplaces += mask.sum().item()", AFTER),
         ("hits += (logits.argmax(-1)[mask] == y[mask]).float().mean().item()\nplaces += 1", AFTER),
+        ("hits += (logits.argmax(-1)[mask] == y[mask]).sum().item()\nplaces += (y != -100).sum().item()", AFTER),
         ("hits += ((logits.argmax(-1) == y) & mask).sum().item()\nplaces += mask.sum().item()", AFTER),
         ("wanted = y[mask]\nhits += (logits.argmax(-1)[mask] == wanted).sum()\nplaces += wanted.numel()", AFTER),
         ("hits += (logits.argmax(-1) == x[..., 0]).sum().item()\nplaces += x[..., 0].numel()", AFTER),
@@ -175,3 +181,29 @@ t = share * F.cross_entropy(mixed @ torch.ones(4, 5), a) + (1 - share) * F.cross
 def test_rows_and_labels_that_a_function_mixes_apart_are_told(order, labels, line):
     text = MIXUP.format(order=order, labels=labels)
     assert judged("run-mixtures-keep-their-shares", text, "", line) is (FAIL if line else NOT_SEEN)
+
+
+ALIKE = "run-measures-weigh-rows-alike"
+UNEVEN = "evaluate(model, [(torch.randn(n, 6, 4), torch.randint(1, 5, (n, 6))) for n in (3, 3, 2)])"
+
+
+@pytest.mark.parametrize(
+    ("text", "after", "expected"),
+    [
+        ("hits += (logits.argmax(-1) == y).sum().item()\nplaces += BATCH", AFTER, FAIL),
+        ("hits += (logits.argmax(-1) == y).sum().item()\nplaces += len(y)", AFTER, NOT_SEEN),
+        ("batch = len(y)\nhits += (logits.argmax(-1) == y).sum().item()\nplaces += batch", AFTER, NOT_SEEN),
+        ("rows.append(((logits[..., 0] - y) ** 2).mean().sqrt())\nrmse = rows", "return sum(rows)", NOT_SEEN),
+        ("rmse = (logits[..., 0] - y).square().mean().sqrt()\nfound += rmse", "return found / len(batches)", NOT_SEEN),
+        ("losses.append(((logits[..., 0] - y).square().sum(), len(y)))",
+         "outputs = losses\n    return {'rmse': sum((s / n) ** 0.5 for s, n in outputs) / len(outputs)}", FAIL),
+        ("losses.append(((logits[..., 0] - y).square().sum(), len(y)))",
+         "outputs = losses\n    return {'rmse': sum((o[0] / o[1]) ** 0.5 for o in outputs) / len(outputs)}", FAIL),
+        ("losses.append(((logits[..., 0] - y).square().sum(), len(y)))",
+         "rows = sum(n for _, n in losses)\n    return {'rmse': (sum(s for s, _ in losses) / rows) ** 0.5}", NOT_SEEN),
+    ],
+)  # fmt: skip
+def test_a_number_of_rows_is_no_number_of_full_batches_and_a_mean_of_roots_no_root(text, after, expected):
+    source = LOOP.format(text="\n        ".join(text.splitlines()), after=after, ignored=-100, tail=6)
+    source = source.replace("PAD = 0", "PAD, BATCH = 0, 3") + UNEVEN
+    assert results_of(run_of(source, "train.py").run)[ALIKE].verdict is expected

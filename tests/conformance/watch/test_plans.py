@@ -339,3 +339,60 @@ optimizer = torch.optim.SGD([{{"params": first{own}}}, {{"params": last}}], 0.1)
 def test_a_rate_is_set_in_every_group_that_began_with_it(own, after, expected):
     parts = {"planned": GROUPS.format(own=own), "after": after, "steps": 8}
     assert judged("run-rate-is-set-in-every-group", at=r"param_groups", **parts) is expected
+
+
+STAGES = """
+def learn(steps):
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    schedule = torch.optim.lr_scheduler.StepLR(optimizer, 2)
+    for step in range(steps):
+        optimizer.zero_grad()
+        nn.functional.cross_entropy(model(torch.randn(5, 4)), torch.randint(3, (5,))).backward()
+        optimizer.step()
+        {steps}
+learn(6)
+"""
+
+
+@pytest.mark.parametrize(
+    ("own", "expected"), [("schedule.step()", Verdict.PASS), ("pass", Verdict.FAIL), ("str(schedule)", Verdict.PASS)]
+)
+def test_a_schedule_that_nothing_reads_is_told_though_another_one_is_stepped(own, expected):
+    planned, after = "first = torch.optim.lr_scheduler.StepLR(optimizer, 20)", "first.step()"
+    parts = {"planned": planned, "after": after, "end": STAGES.replace("{steps}", own), "steps": 4}
+    assert judged("run-schedule-is-stepped", at="StepLR", **parts) is expected
+
+
+def test_a_step_that_a_scaler_leaves_out_ends_what_its_gradients_were_for():
+    scaler = "scaler = torch.amp.GradScaler('cpu')"
+    clipped = "scaler.unscale_(optimizer)"
+    text = LOOP.format(before="", made="", planned=scaler, steps=8, clipped=clipped, after="", end="")
+    text = text.replace("loss.backward()", "scaler.scale(loss * (torch.inf if step == 3 else 1.0)).backward()")
+    text = text.replace("optimizer.step()", "scaler.step(optimizer)\n    scaler.update()")
+    found = results_of(run_of(text, "train.py").run)
+    assert {
+        found[f"run-{claim}"].verdict for claim in ("gradients-of-all-passes-count", "accumulation-is-divided")
+    } == {Verdict.NOT_SEEN}
+
+
+WARM = """
+warm = torch.optim.lr_scheduler.LinearLR(optimizer, 0.1, 1.0, total_iters=4)
+cosine = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, T_max={period})
+schedule = torch.optim.lr_scheduler.SequentialLR(optimizer, [warm, cosine], [4])
+"""
+EPOCHS = """
+for epoch in range(epochs):
+    for _ in range(4):
+        optimizer.zero_grad()
+        nn.functional.cross_entropy(model(torch.randn(5, 4)), torch.randint(3, (5,))).backward()
+        optimizer.step()
+        schedule.step()
+"""
+
+
+@pytest.mark.parametrize(
+    ("period", "expected"), [("epochs - 1", Verdict.FAIL), ("(epochs - 1) * 4", Verdict.PASS), ("14", Verdict.PASS)]
+)
+def test_a_cosine_behind_a_warm_up_counts_what_it_is_stepped_with(period, expected):
+    parts = {"planned": "epochs = 5" + WARM.format(period=period), "steps": 0, "end": EPOCHS}
+    assert judged("run-cosine-counts-what-it-is-stepped-with", at="CosineAnnealingLR", **parts) is expected
