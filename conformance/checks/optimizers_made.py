@@ -19,8 +19,7 @@ def treats_norms_apart(impl: Any, draw: Draw) -> Evidence:
     return true(
         "vectors decay less than matrices", apart, expected="less", got=f"{found.vectors} beside {found.matrices}"
     ).saying(
-        diagnosis="The optimizer keeps norms and biases in a group of their own, and lets them decay as much as "
-        "matrices, or more.",
+        diagnosis="The optimizer lets norms or biases decay as much as matrices, or more, and is to keep them apart.",
         place=found.place,
         mend="weight_decay 0.0 for the group of norms and biases",
     )

@@ -61,6 +61,14 @@ changed(
     defect="Keys behind and before share buckets.",
 )
 changed(
+    "FrequentClassesWeighMore",
+    HELPERS,
+    "len(labels) / (n_classes * counts)",
+    "n_classes * counts / len(labels)",
+    breaks=("weights-of-classes-favour-the-rare",),
+    defect="Classes weigh more, the more often they occur.",
+)
+changed(
     "KeyHeadsRepeatedAsAWhole",
     HELPERS,
     "x.repeat_interleave(n_rep, dim=1)",

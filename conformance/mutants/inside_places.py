@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from conformance.mutants.source import BERT, LLAMA, MIXTURE, RELATIVE, RESTORER, TRANSLATOR, VIT, changed
+from conformance.mutants.source import ALIBI, BERT, LLAMA, MIXTURE, RELATIVE, RESTORER, TRANSLATOR, VIT, changed
 
 PLACES = "positions-differ-from-place-to-place"
 WAVES = "positions-have-features-of-their-own"
@@ -140,4 +140,20 @@ changed(
     "weights = scores.softmax(-1).gather(-1, chosen)",
     breaks=("experts-weights-sum-to-one-where-the-code-says",),
     defect="The weights of the chosen experts are their shares of the softmax over all.",
+)
+changed(
+    "BalanceOfTheLastBlock",
+    MIXTURE,
+    "aux_loss = aux_loss + balance",
+    "aux_loss = balance",
+    breaks=("results-of-all-blocks-are-added-up",),
+    defect="Only the last block's loss for balance is kept.",
+)
+changed(
+    "ScalesWhatIsNotThere",
+    ALIBI,
+    'name.endswith(("attention.out.weight", "down.weight"))',
+    'name.endswith("c_proj.weight")',
+    breaks=("modules-that-are-looked-for-by-name-exist",),
+    defect="Weights are looked for by the names of another model, and none is scaled.",
 )

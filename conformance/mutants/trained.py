@@ -100,3 +100,11 @@ changed(
     breaks=("evaluations-give-the-mean-of-what-they-add-up",),
     defect="Means of batches are added up and divided by the number of words.",
 )
+changed(
+    "FunctionEvaluatesInTraining",
+    TRAINED,
+    "    model.eval()\n    with torch.no_grad():\n        losses",
+    "    with torch.no_grad():\n        losses",
+    breaks=("evaluations-are-in-evaluation-mode",),
+    defect="The function that evaluates leaves the model in training mode.",
+)

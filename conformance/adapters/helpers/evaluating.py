@@ -7,9 +7,11 @@ cost, and half of that where a batch has twice the rows, is a mean that was divi
 
 from __future__ import annotations
 
+import ast
 import inspect
 import math
 import re
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -19,14 +21,18 @@ from torch import Tensor
 from conformance.adapters.helpers.training import LARGEST, Attempt, Found, Labels, is_trainer, label_forms
 from conformance.adapters.helpers.trial import Trouble, named_parts
 from conformance.adapters.whole.model import WholeModel
+from conformance.adapters.whole.usage import surroundings
 from conformance.places import line_of, short
+from conformance.watch.events import Forward
 
 CLAIM = "evaluations-give-the-mean-of-what-they-add-up"
+MODE = "evaluations-are-in-evaluation-mode"
 _NAMED = re.compile(
     r"_?((run|compute|calc(ulate)?|get|estimate|measure)_)?"
     r"((eval(uate)?|evaluation|valid(ate|ation)?|val|test|dev|heldout)(_(one|model|epoch|loop|step|loss|lm|set|perplexity|ppl))*"
     r"|(mean_|avg_|average_)?(loss|perplexity|ppl)(_(of|on|over)_\w+)?)"
 )
+_SETS = re.compile(r"\.eval\(\)|\.train\((mode\s*=\s*)?(False|\w*(training|mode)\w*)\)")
 _ROWS, _BATCHES = 2, 2
 
 
@@ -45,6 +51,7 @@ def evaluated(functions: Sequence[Callable[..., Any]], subject: WholeModel) -> I
     if sum(p.numel() for p in subject.module.parameters()) > LARGEST:
         return
     for function in functions:
+        yield from _mode(function, subject)
         for labels_of in label_forms(subject):
             try:
                 once, twice = (_Costs(function, subject, labels_of, rows) for rows in (_ROWS, 2 * _ROWS))
@@ -57,6 +64,51 @@ def evaluated(functions: Sequence[Callable[..., Any]], subject: WholeModel) -> I
             if shares:
                 yield Found(CLAIM, function.__name__, _trouble(function, once, shares[0]), *_told(function))
                 break
+
+
+def _mode(function: Callable[..., Any], subject: WholeModel) -> Iterator[Found]:
+    """A model that is in training mode when a function is called is asked in evaluation mode. Its callers may
+    see to that."""
+    for labels_of in label_forms(subject):
+        try:
+            run = _Attempt(function, subject, labels_of, _ROWS, _BATCHES).run()
+        except Exception:  # what it is to be given is not known
+            continue
+        asked = [one for one in run.of(Forward) if one.module == 0]
+        if not asked:
+            continue
+        dropping = [one for one in asked if one.training and (one.random or one.learned)]
+        if not dropping:
+            yield Found(MODE, function.__name__)
+        elif not _is_set_by_callers(function):
+            parts = ", ".join((*dropping[0].random, *dropping[0].learned)[:3])
+            said = Trouble(
+                f"{function.__name__} asks the model in training mode, and nothing sets it to evaluation.",
+                "model.eval() before the first batch",
+                f"training mode, in which {parts} change the answer",
+            )
+            plain = inspect.unwrap(getattr(function, "__func__", function))
+            yield Found(
+                MODE, function.__name__, said, line_of(plain), "call model.eval() first, and model.train() behind"
+            )
+        return
+
+
+def _is_set_by_callers(function: Callable[..., Any]) -> bool:
+    """Whether the functions that call it set a module to evaluation; where none calls it, whether its file does."""
+    module = sys.modules.get(function.__module__)
+    if module is None:
+        return True
+    around, name = surroundings(module), function.__name__
+    callers = [
+        ast.unparse(scope.node)
+        for source in around.sources
+        for call, scope in source.calls
+        if name in (getattr(call.func, "id", ""), getattr(call.func, "attr", ""))
+    ]
+    texts = callers or [source.text for source in around.sources if re.search(rf"\b{re.escape(name)}\b", source.text)]
+    found = [_SETS.search(text) is not None for text in texts]
+    return all(found) if callers else any(found)
 
 
 class _Batches(list[Any]):

@@ -36,6 +36,7 @@ from conformance.adapters.helpers import (  # noqa: F401  (they register their k
     tagging,
     target_masks,
     texts,
+    weighting,
     windows,
 )
 from conformance.adapters.helpers.beside import acts

@@ -33,6 +33,7 @@ from conformance.adapters.helpers.modes import left_in_evaluation, rests
 from conformance.adapters.helpers.trial import Trouble, seeded
 from conformance.adapters.inference.calls import tensors_in
 from conformance.adapters.inference.facts import Unresolved
+from conformance.adapters.whole.configs import Guessed
 from conformance.adapters.whole.model import WholeModel
 from conformance.check import CHECKS
 from conformance.draw import Draw, Pinned
@@ -41,6 +42,8 @@ from conformance.watch.record import Run
 from conformance.watch.script import called
 from conformance.watch.verdicts import Watched
 
+_SETTINGS, _SETTING = 8, 2
+"""So many names of made-up settings are added, each with this number: steps of accumulation, a limit of a norm."""
 _LABELS = ("run-labels-are-shifted-once", "run-input-does-not-hold-its-answer")
 RULES = {
     "functions-that-train-clear-gradients": (
@@ -290,6 +293,15 @@ def label_forms(subject: WholeModel) -> list[Labels]:
     return [words if subject.calling.main.vocab and subject.positions else classes, numbers]
 
 
+@contextlib.contextmanager
+def _noting(raised: list[Exception]) -> Iterator[None]:
+    """What is raised inside ends there, and is kept."""
+    try:
+        yield
+    except Exception as error:
+        raised.append(error)
+
+
 class Attempt:
     """One attempt to call a function. gave_labels: whether it was given labels beside the model's inputs. rows: of a
     batch; batches: how many there are at least. answer: what the function returned last."""
@@ -337,10 +349,20 @@ class Attempt:
             raise Unresolved(f"{self.arguments.name} takes no model")
         given = inspect.signature(self.function).parameters
         taken = [m for m, n in self.arguments.parameter_of.items() if given[n].default is given[n].empty or m in _GIVEN]
-        values = {meaning: self._value(meaning) for meaning in taken}
+        for _ in range(_SETTINGS):
+            run, lacking = self._watched({meaning: self._value(meaning) for meaning in taken})
+            if lacking is None:
+                break
+            settings, name = lacking
+            settings[name] = _SETTING  # they were made up by what the model reads of them
+        return run
+
+    def _watched(self, values: dict[str, Any]) -> tuple[Run, tuple[Guessed, str] | None]:
+        """One call with these values; and made-up settings with a name that the function reads and they lack."""
+        raised: list[Exception] = []
 
         def call() -> None:
-            with contextlib.suppress(Exception), warnings.catch_warnings(), seeded():
+            with _noting(raised), warnings.catch_warnings(), seeded():
                 warnings.simplefilter("ignore")
                 with (
                     contextlib.redirect_stdout(io.StringIO()),
@@ -350,7 +372,13 @@ class Attempt:
                     for _ in range(STEPS if makes_one_step(self.function) else 1):
                         self.answer = self.arguments.call(self.function, **values)
 
-        return called(call, STEPS, SECONDS)
+        run = called(call, STEPS, SECONDS)
+        lacking = [
+            (error.obj, error.name)
+            for error in raised
+            if isinstance(error, AttributeError) and isinstance(error.obj, Guessed) and error.name
+        ]
+        return run, lacking[0] if lacking else None
 
     def _value(self, meaning: str) -> Any:
         if meaning in self.inputs:

@@ -17,7 +17,7 @@ from conformance.adapters.whole.attention_lengths import lengths
 from conformance.adapters.whole.attention_masks import diagonal, fill, lost_masks, mask_after, mask_place
 from conformance.adapters.whole.attention_positions import linear_bias, rotated_values, rotation
 from conformance.adapters.whole.attention_relative import bias_in_every_layer, relative_bias
-from conformance.adapters.whole.attention_scale import has_a_table_for_scale, scale
+from conformance.adapters.whole.attention_scale import has_a_table_for_scale, reads_another_sequence, scale
 from conformance.adapters.whole.attention_turns import turns
 from conformance.adapters.whole.findings import Finding, numbers, once
 from conformance.adapters.whole.flow import (
@@ -40,16 +40,19 @@ Judgement = Callable[[AttentionCore], Iterator[Finding]]
 
 def attention_findings(cores: list[AttentionCore]) -> list[Finding]:
     """All findings about these cores, in their order; one for each claim and line."""
-    found: list[Finding] = []
+    without_bias = [*bias_in_every_layer(cores)]
+    bare = {path for finding in without_bias for path in finding.paths}
+    found: list[Finding] = [*without_bias]
     unscaled = {type(core.call.module) for core in cores if core.call is not None and has_a_table_for_scale(core)}
     for core in cores:
         found += _all(_FIRST, core)
         if core.axis == core.contracted == "keys":  # else nothing that follows would mean anything
             mixed = list(tokens(core))
-            is_unscaled = core.call is not None and type(core.call.module) in unscaled
+            has_sibling = core.call is not None and type(core.call.module) in unscaled
+            is_unscaled = has_sibling and (core.path in bare or reads_another_sequence(core))
             formula = tuple(judge for judge in _FORMULA if judge is not scale or not is_unscaled)
             found += _all(formula, core) + (mixed or _all(_LAYOUT, core))
-    return once([*found, *bias_in_every_layer(cores)])
+    return once(found)
 
 
 def _all(judgements: tuple[Judgement, ...], core: AttentionCore) -> list[Finding]:

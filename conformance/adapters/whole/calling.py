@@ -24,6 +24,7 @@ from conformance.adapters.stated import Shape
 from conformance.adapters.whole.configs import Options
 from conformance.adapters.whole.layouts import laid_out
 from conformance.adapters.whole.masking import Mask, real_tokens
+from conformance.adapters.whole.results import named_tensors
 from conformance.adapters.whole.watching import Watching
 
 B, T, TS = 2, 6, 7
@@ -224,8 +225,10 @@ def _listed(value: Tensor) -> Tensor:
 
 
 def loss_in(result: Any) -> Tensor | None:
-    """The first floating tensor with no axes, or of one number."""
-    return next((t for t in tensors_in(result) if t.is_floating_point() and t.numel() == 1 and t.ndim < 2), None)
+    """The number that is called the loss, else the first one: a floating tensor with no axes, or of one number."""
+    called_so = (one for name, one in named_tensors(result) if name in ("loss", "total_loss"))
+    numbers = (t for t in (*called_so, *tensors_in(result)) if t.is_floating_point() and t.numel() == 1 and t.ndim < 2)
+    return next(numbers, None)
 
 
 # --- running it -----------------------------------------------------------------------------------

@@ -31,7 +31,7 @@ class Options(dict):
         try:
             value = self[name]
         except KeyError:
-            raise AttributeError(name) from None
+            raise AttributeError(name, name=name, obj=self) from None
         return Options(value) if type(value) is dict else value
 
     def __setattr__(self, name: str, value: Any) -> None:

@@ -20,6 +20,13 @@ _ADDED = re.compile(r"(?i)pos|token|cls|class_?(tok|emb)|embed|quer(y|ies)$|scal
 """What a module calls a parameter of its own that it adds, or multiplies place by place."""
 
 
+_SAYS_NORMS_REST = re.compile(
+    r"(?i)\bnorms?\b[^.\n]{0,40}(left alone|no (weight )?decay|not decay|exclu|exempt|undecayed)"
+    r"|\b(no|without|exclud\w*|never|exempt\w*)\b[^.\n]{0,40}\bnorms?\b|\b(decay|decays) (weight )?matrices only"
+)
+"""What an author writes whose norms are to be kept from decay."""
+
+
 @dataclass(frozen=True)
 class Decays:
     """How much vectors (norms, biases) and matrices decay, where an optimizer has groups of each: the least of
@@ -43,6 +50,13 @@ class DecayProbes(MadeOptimizerProbes):
                 if vectors and matrices:
                     place = made.line_of(_VECTORS_DECAY, r"weight_decay\W+", r"def ")
                     return Decays(min(vectors), max(matrices), place)
+                norms = _of_norms(made, groups) if _SAYS_NORMS_REST.search(made.source) else set()
+                everywhere = {group.get("weight_decay", DECAY) for group in groups}
+                if norms and 0.0 in everywhere:
+                    place = made.line_of(
+                        r"\bdecay\w*\s*=.*(bias|endswith| in )", r"no_?decay", r"weight_decay\W+", r"def "
+                    )
+                    return Decays(min(norms), max(everywhere), place)
         raise NotProvided("its optimizer does not keep norms and biases apart")
 
 
@@ -56,6 +70,18 @@ def _decays(made: MadeOptimizer, groups: Sequence[Mapping[str, Any]], vectors: b
         if any((one.dim() < 2) == vectors for one in group["params"])
         and all((one.dim() < 2) == vectors or (vectors and id(one) in added) for one in group["params"])
     }
+
+
+def _of_norms(made: MadeOptimizer, groups: Sequence[Mapping[str, Any]]) -> set[float]:
+    """The decays of the groups that hold the gains of norms."""
+    gains = {
+        id(parameter)
+        for part in made.module.modules()
+        if "norm" in type(part).__name__.lower()
+        for name, parameter in part.named_parameters(recurse=False)
+        if parameter.dim() < 2 and "bias" not in name
+    }
+    return {group.get("weight_decay", DECAY) for group in groups if any(id(one) in gains for one in group["params"])}
 
 
 def _added(module: nn.Module) -> set[int]:

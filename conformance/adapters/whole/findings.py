@@ -172,6 +172,10 @@ FINDINGS: dict[str, str] = {
         f"({_VASWANI}, sections 3.4 and 3.5)."
     ),
     # composition
+    "modules-that-are-looked-for-by-name-exist": (
+        "Parameters that are looked for by name, to be scaled at the start, have that name (Radford et al. 2019, "
+        "Language Models are Unsupervised Multitask Learners, 2.3: weights of residual layers are scaled)."
+    ),
     "modules-that-are-made-run": (
         "A module that is made in __init__ is part of the model: it runs, or its parameters are read "
         "(torch.nn.parallel.DistributedDataParallel, documentation of find_unused_parameters)."
@@ -179,6 +183,10 @@ FINDINGS: dict[str, str] = {
     "results-that-are-computed-are-used": (
         "What a module with parameters computes reaches a result "
         "(torch.nn.parallel.DistributedDataParallel, documentation of find_unused_parameters)."
+    ),
+    "results-of-all-blocks-are-added-up": (
+        "The losses that blocks hand out, such as those for the balance of experts, are added up over the blocks "
+        "(Fedus et al. 2022, Switch Transformers, section 2.2: for each Switch layer)."
     ),
     "results-of-methods-are-kept": (
         "Methods that change a tensor have an underscore behind their name; all others give a new one, which must be "

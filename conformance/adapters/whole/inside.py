@@ -25,8 +25,10 @@ from conformance.adapters.whole.findings import Finding, once
 from conformance.adapters.whole.flow import base_name, carriers, moves
 from conformance.adapters.whole.graph import Box, graph_of
 from conformance.adapters.whole.hiding import Culprit, seen_future, seen_padding
+from conformance.adapters.whole.looked_for import looked_for
 from conformance.adapters.whole.norm_places import norm_place_findings
 from conformance.adapters.whole.norms import network_findings, networks, norm_findings, norms
+from conformance.adapters.whole.numbers_of_blocks import numbers_of_blocks
 from conformance.adapters.whole.pads import PadProbes
 from conformance.adapters.whole.part_probes import PartProbes
 from conformance.adapters.whole.pixels import pixel_findings
@@ -105,6 +107,8 @@ class InsideProbes(PadProbes, PartProbes, DropProbes):
                 *pixel_findings(run),
                 *place_findings(run),
                 *once(thrown_away(run)),
+                *numbers_of_blocks(run),
+                *once(looked_for(run)),
                 *(finding for finding in stream_findings([run]) if not self.is_excused(finding)),
             ]
             first = str(cores[0].place or "") if cores else ""

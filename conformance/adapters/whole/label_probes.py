@@ -23,12 +23,14 @@ _SHIFTS = re.compile(
     r"(?!\W+(\w+\W+){0,3}shifted)"
     r"|(?<!no )(?<!not )(?<!never )shift(ed|s)? ((happens|takes place|is (done|made)) )?"
     r"((in )?here|inside|internally|in the model|in forward)"
+    r"|\b(not|never) (yet |already )?shifted by the (loader|caller|data)"
     r"|(labels?|targets?)\W{1,3}(are |is )?(token )?(ids )?aligned with (the )?\W?"
     r"(input[_ ]?ids|tokens?|ids|inputs?)\b",
     re.I,
 )
 _SHIFTED = re.compile(
-    r"(already|pre)[- ]?shifted|shifted by the (loader|caller|data)|aligned (from|by)"
+    r"(?<!not )(already|pre)[- ]?shifted|(?<!not )(?<!never )(?<!yet )(?<!already )shifted by the (loader|caller|data)"
+    r"|aligned (from|by)"
     r"|(labels|targets)\W{1,3}\w* ?next tokens?|next tokens? (of|for|at) (every|each) position",
     re.I,
 )
@@ -67,7 +69,8 @@ class LabelProbes(LossProbes):
         """By how many places the model itself shifts labels, as its author says: 1 where they are the inputs, 0 where
         the caller has shifted them; None where the text says neither, or both. A function beside it that makes batches
         says so, too, and so does a call that hands the inputs in as labels."""
-        text = " ".join(" ".join(source.split()) for cls, source, _, _ in self.sources() if cls is type(self.module))
+        sources = (source.replace("*not*", "not") for cls, source, _, _ in self.sources() if cls is type(self.module))
+        text = " ".join(" ".join(source.split()) for source in sources)
         inside, before = bool(_SHIFTS.search(text)), bool(_SHIFTED.search(text))
         inside = inside or _makes_labels_of_inputs(type(self.module).__module__)
         inside = inside or _is_handed_inputs_as_labels(type(self.module), self.calling)

@@ -56,6 +56,9 @@ class ALiBi(nn.Module):
         self.blocks = nn.ModuleList(Block(d_model, n_heads, d_ff) for _ in range(n_layers))
         self.norm = nn.LayerNorm(d_model)
         self.head = nn.Linear(d_model, vocab_size, bias=False)
+        for name, weight in self.named_parameters():
+            if name.endswith(("attention.out.weight", "down.weight")):  # what writes into the stream starts smaller
+                nn.init.normal_(weight, std=(2 * n_layers * d_model) ** -0.5)
 
     def forward(self, tokens):
         """Logits (B, T, V) of the token after each."""

@@ -71,6 +71,12 @@ def relative_position_bucket(relative_position, bidirectional=True, num_buckets=
     return bucket + torch.where(away < exact, away, far)
 
 
+def class_weights(labels, n_classes):
+    """Rare classes weigh more."""
+    counts = torch.bincount(labels, minlength=n_classes).clamp(min=1)
+    return len(labels) / (n_classes * counts)
+
+
 def repeat_kv(x, n_rep):
     """(B, G, T, d) to (B, G * n_rep, T, d)."""
     return x.repeat_interleave(n_rep, dim=1)

@@ -50,6 +50,8 @@ def says() -> Callable[[str], Any]:
         ("no shift happens in here", None),
         ("labels are not shifted here", None),
         ("The labels are already shifted.", 0),
+        ("The labels are shifted by the caller.", 0),
+        ("The labels are *not* shifted by the caller.", 1),
         ("labels (B, T)", None),
     ],
 )

@@ -1,0 +1,58 @@
+"""Helpers that weigh classes by how often they occur."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import suppress
+
+import torch
+from torch import Tensor
+
+from conformance.adapters.helpers.trial import Called, OtherKind, Trouble, helper, shown, tensor
+
+_COUNTS = (12, 4, 2)
+"""So often the classes occur."""
+_RARE = re.compile(r"\brare|invers|\bbalanc|imbalanc|less frequent|under-?represented|minority")
+_FREQUENT = re.compile(r"effective number|prior|frequency of|share of each|proportional to")
+
+
+@helper(
+    "weights-of-classes-favour-the-rare",
+    r"(^|_)weights?(_|$)",
+    {
+        "classes": r"(n|num|number)(_?of)?_?(class(es)?|labels?|tags?|categories)|n|k|c|classes|\w*_classes",
+        "labels": r"\w*(labels?|targets?|tags?)|ys?|y_\w+",
+    },
+    ("labels",),
+)
+def class_weights(weigh: Called) -> Iterator[Trouble]:
+    """Of three classes the one that comes most often has the least weight, as its author says of the rare ones."""
+    found = _weights(weigh)
+    if bool((found.diff() >= -1e-9).all()) or bool((found.diff() > 0).any()):
+        return
+    says = weigh.says + weigh.source.lower()
+    if _FREQUENT.search(says):
+        return
+    yield Trouble(
+        f"{weigh.name} gives a class more weight, the more often it occurs.",
+        "more weight for classes that are rare",
+        f"{shown(found)} for classes that come {', '.join(map(str, _COUNTS))} times",
+        certain=bool(_RARE.search(says)),
+        at=(r"return.*(/|\\*)", r"(/|\\*)", r"return"),
+        mend="weights = total / (n_classes * counts)",
+    )
+
+
+def _weights(weigh: Called) -> Tensor:
+    """A weight for each class, of the first form in which labels are taken; of a weight for each row those of the first
+    row of each class. Raises OtherKind."""
+    labels = torch.arange(len(_COUNTS)).repeat_interleave(torch.tensor(_COUNTS))
+    for given in (labels, labels.tolist(), labels.numpy()):
+        with suppress(Exception):
+            made = tensor(weigh(labels=given, classes=len(_COUNTS))).reshape(-1)
+            if made.numel() == len(labels):
+                made = made[labels.diff(prepend=torch.tensor([-1])) > 0]
+            if made.numel() == len(_COUNTS) and bool(made.isfinite().all()) and bool((made > 0).all()):
+                return made
+    raise OtherKind("it gives no weight for each class")

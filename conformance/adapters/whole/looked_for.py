@@ -1,0 +1,91 @@
+"""Parameters that a constructor looks for by name, to give them other numbers at the start: some have such a name."""
+
+from __future__ import annotations
+
+import ast
+import re
+import sys
+from collections.abc import Iterator
+from contextlib import suppress
+from textwrap import dedent
+
+from torch import nn
+
+from conformance.adapters.whole.class_source import source_of
+from conformance.adapters.whole.findings import Finding
+from conformance.adapters.whole.record import Place, Record
+from conformance.adapters.whole.usage import surroundings
+
+_NAMED = ("named_parameters", "named_modules", "named_children")
+_STARTS = re.compile(r"\binit\b|\binit\.|\.(normal|uniform|zero|fill|mul|div|copy|constant|trunc_normal)_\(")
+_OF_ALL = frozenset(("weight", "bias", "0", "1", "2", "3"))
+"""Parts of names that say nothing about a part."""
+
+
+def looked_for(record: Record) -> Iterator[Finding]:
+    """What ``for name, p in self.named_parameters(): if name.endswith("c_proj.weight"): init(p)`` looks for, where no
+    parameter of the model has such a name, and nothing of its files is called so."""
+    for module in record.module.modules():
+        cls: type = type(module)
+        found = source_of(cls)
+        if found is None:
+            continue
+        text, file, first = found
+        with suppress(SyntaxError):
+            for test, words in _conditions(ast.parse(dedent(text))):
+                if not any(_has(module, word) or _is_written(cls, word) for word in words):
+                    yield Finding(
+                        "modules-that-are-looked-for-by-name-exist",
+                        f"No parameter of {cls.__name__} is called {' or '.join(map(repr, words))}: what is done to it "
+                        "at the start is done to none.",
+                        Place(file, first + test.lineno - 1),
+                        "the name of a parameter",
+                        ", ".join(map(repr, words)),
+                        "Look for the name that the part has here.",
+                        paths=(next(path for path, one in record.module.named_modules() if one is module),),
+                    )
+
+
+def _conditions(tree: ast.AST) -> Iterator[tuple[ast.expr, list[str]]]:
+    """The tests of names in loops over the parameters of ``self`` that start them anew, and what they look for."""
+    for loop in (node for node in ast.walk(tree) if isinstance(node, ast.For)):
+        called = loop.iter.func if isinstance(loop.iter, ast.Call) else None
+        names = loop.target.elts if isinstance(loop.target, ast.Tuple) else []
+        if not isinstance(called, ast.Attribute) or called.attr not in _NAMED or ast.unparse(called.value) != "self":
+            continue
+        if not names or not isinstance(names[0], ast.Name):
+            continue
+        for node in (inner for statement in loop.body for inner in ast.walk(statement)):
+            if isinstance(node, ast.If) and _STARTS.search(" ".join(map(ast.unparse, node.body))):
+                words = _words(node.test, names[0].id)
+                if words:
+                    yield node.test, words
+
+
+def _words(test: ast.expr, name: str) -> list[str]:
+    """What a test asks of a name, one of them or another; empty where it asks for something else, too."""
+    if isinstance(test, ast.BoolOp) and isinstance(test.op, ast.Or):
+        parts = [_words(value, name) for value in test.values]
+        return [word for part in parts for word in part] if all(parts) else []
+    given: ast.expr | None = None
+    if isinstance(test, ast.Compare) and isinstance(test.ops[0], ast.In) and ast.unparse(test.comparators[0]) == name:
+        given = test.left
+    elif isinstance(test, ast.Call) and ast.unparse(test.func) in (f"{name}.endswith", f"{name}.startswith"):
+        given = test.args[0] if test.args else None
+    elements = given.elts if isinstance(given, ast.Tuple) else [given]
+    words = [one.value for one in elements if isinstance(one, ast.Constant) and isinstance(one.value, str)]
+    return words if len(words) == len(elements) else []
+
+
+def _has(module: nn.Module, word: str) -> bool:
+    return any(word in name for name in (*dict(module.named_parameters()), *dict(module.named_modules())))
+
+
+def _is_written(cls: type, word: str) -> bool:
+    """Whether something of the user's files is called so: a part that another option makes."""
+    parts = [part for part in word.split(".") if part and part not in _OF_ALL]
+    module = sys.modules.get(cls.__module__)
+    if not parts or module is None:
+        return True
+    called = re.compile(rf"\.{re.escape(parts[-1])}\b|[\"']{re.escape(parts[-1])}[\"']")
+    return any(called.search(source.text) for source in surroundings(module).sources)
