@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+from collections.abc import Iterator
 from typing import Any
 
 from conformance.watch.events import Backward, Loss
@@ -81,12 +82,20 @@ def ends_taken_for_padding(run: Any) -> tuple[int, Loss] | None:
         return None
     for source in sources(run):
         numbers = [*whole_numbers(source)]
+        known = dict(numbers)
         pads = {value for name, value in numbers if _PAD.match(name)}
+        pads |= {known[other] for name, other in _renamed(source) if _PAD.match(name) and other in known}
         ends = {name: value for name, value in numbers if _END.match(name) and value in pads}
         for name, value in ends.items():
             if _is_put(source, name) and not any(value in loss.asked_for for loss in losses):
                 return value, first
     return None
+
+
+def _renamed(source: Source) -> Iterator[tuple[str, str]]:
+    """What has the value of another name: `tokenizer.pad_id = tokenizer.eos_id`."""
+    for node in (one for one in source.nodes if isinstance(one, ast.Assign)):
+        yield from ((_last(target), _last(node.value)) for target in node.targets)
 
 
 def _is_put(source: Source, name: str) -> bool:
@@ -100,5 +109,5 @@ def _is_put(source: Source, name: str) -> bool:
     return False
 
 
-def _last(node: ast.expr) -> str:
+def _last(node: ast.AST) -> str:
     return getattr(node, "id", "") or getattr(node, "attr", "")

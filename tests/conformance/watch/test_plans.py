@@ -396,3 +396,43 @@ for epoch in range(epochs):
 def test_a_cosine_behind_a_warm_up_counts_what_it_is_stepped_with(period, expected):
     parts = {"planned": "epochs = 5" + WARM.format(period=period), "steps": 0, "end": EPOCHS}
     assert judged("run-cosine-counts-what-it-is-stepped-with", at="CosineAnnealingLR", **parts) is expected
+
+
+TEXTS = """
+import torch
+from torch import nn
+torch.manual_seed(0)
+class Tokens:
+    def __init__(self):
+        self.eos_id = 1
+        self.pad_id = {pad}
+tokens = Tokens()
+class Writer(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.table, self.head = nn.Embedding(9, 8), nn.Linear(8, 9)
+    def forward(self, ids):
+        return self.head(self.table(ids).cumsum(1))
+model = Writer()
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for _ in range(6):
+    texts = [torch.randint(2, 9, (n,)).tolist() + [tokens.eos_id] for n in (3, 6, 7)]
+    rows = torch.tensor([text + [tokens.pad_id] * (8 - len(text)) for text in texts])
+    labels = torch.tensor([text + [-100] * (8 - len(text)) for text in texts])
+    if {masked}:
+        labels[labels == tokens.pad_id] = -100
+    optimizer.zero_grad()
+    logits = model(rows)[:, :-1].flatten(0, 1)
+    nn.functional.cross_entropy(logits, labels[:, 1:].flatten(), ignore_index=-100).backward()
+    optimizer.step()
+"""
+
+
+@pytest.mark.parametrize(
+    ("pad", "masked", "is_wrong"),
+    [("self.eos_id", True, True), ("self.eos_id", False, False), ("0", True, False)],
+    ids=["all of its id", "padding alone", "an id of its own"],
+)
+def test_the_end_of_a_text_is_asked_for_though_padding_has_its_id(pad, masked, is_wrong):
+    found = results_of(run_of(TEXTS.format(pad=pad, masked=masked), "train.py").run)["run-end-is-no-padding"]
+    assert (found.verdict is Verdict.FAIL) is is_wrong
