@@ -176,8 +176,15 @@ def _uses_parts(module: nn.Module, function: FunctionType, own: Mapping[str, Fun
     body = re.sub(r"(?s)\bdef\b.*?\bself\b", "", source, count=1)
     if not source or re.search(r"\bself\b(?!\.)|\bsuper\s*\(", body):
         return True
-    used = (getattr(module, name, None) for name in re.findall(r"\bself\.(\w+)", source))
+    used = (_kept(module, name) for name in re.findall(r"\bself\.(\w+)", source))
     return any(isinstance(one, (nn.Module, nn.Parameter, MethodType, Tensor)) for one in used)
+
+
+def _kept(module: nn.Module, name: str) -> Any:
+    """What a model keeps under a name; None for nothing, and where a property raises, such as Lightning's trainer."""
+    with suppress(Exception):
+        return getattr(module, name)
+    return None
 
 
 def functions_of(module: ModuleType) -> Iterator[Callable[..., Any]]:

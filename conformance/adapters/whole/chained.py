@@ -36,13 +36,16 @@ def with_forward(module: nn.Module) -> nn.Module:
 
 
 def _taken_as_words(module: nn.Module) -> Callable[..., Any] | None:
-    """The forward of a class that requires nothing and hands ``**words`` on to a method or a part, with the parameters
-    of that one in their place; None for any other. A word that it reads itself, ``words["mask"]``, is required."""
+    """The forward of a class that requires nothing and hands ``**words`` or ``*words`` on to a method or a part, with
+    the parameters of that one in their place; None for any other. A word that it reads itself, ``words["mask"]``, is
+    required."""
     own = inspect.unwrap(type(module).forward)
     parameters = list(inspect.signature(own).parameters.values())[1:]
     words = next((p.name for p in parameters if p.kind is p.VAR_KEYWORD), "")
+    in_a_row = "" if words else next((p.name for p in parameters if p.kind is p.VAR_POSITIONAL), "")
+    words = words or in_a_row
     named = [p for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
-    if not words or any(p.default is p.empty for p in named):
+    if not words or any(p.default is p.empty for p in named) or (in_a_row and named):
         return None
     try:
         tree = ast.parse(dedent(inspect.getsource(own)))
@@ -59,24 +62,32 @@ def _taken_as_words(module: nn.Module) -> Callable[..., Any] | None:
         if isinstance(node.slice, ast.Constant)
     }
     given = {p.name for p in named} | {word.arg for word in to.keywords}
-    theirs = list(inspect.signature(function).parameters.values())[len(to.args) :]
+    before = [one for one in to.args if not isinstance(one, ast.Starred)]
+    theirs = list(inspect.signature(function).parameters.values())[len(before) :]
     theirs = [p for p in theirs if p.name not in given and p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
     theirs = [p.replace(default=p.empty) if p.name in read else p for p in theirs]
 
-    @wraps(own)
-    def forward(self: Any, *given: Any, **named: Any) -> Any:
-        return own(self, *given, **named)
-
     first = inspect.Parameter("self", inspect.Parameter.POSITIONAL_ONLY)
     taken = [p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in (*theirs, *named)]
-    forward.__signature__ = inspect.Signature([first, *taken])  # type: ignore[attr-defined]
+    signature = inspect.Signature([first, *taken])
+
+    @wraps(own)
+    def forward(self: Any, *given: Any, **named: Any) -> Any:
+        if in_a_row:
+            bound = signature.bind(self, **named)
+            bound.apply_defaults()
+            given = (*given, *(bound.arguments[p.name] for p in theirs))
+            named = {name: value for name, value in named.items() if name not in {p.name for p in theirs}}
+        return own(self, *given, **named)
+
+    forward.__signature__ = signature  # type: ignore[attr-defined]
     return forward
 
 
 def _hands_on(call: ast.Call, words: str) -> bool:
-    return any(
-        word.arg is None and isinstance(word.value, ast.Name) and word.value.id == words for word in call.keywords
-    )
+    given = [word.value for word in call.keywords if word.arg is None]
+    given += [one.value for one in call.args if isinstance(one, ast.Starred)]
+    return any(isinstance(one, ast.Name) and one.id == words for one in given)
 
 
 def _called(module: nn.Module, function: ast.expr) -> Callable[..., Any] | None:
@@ -86,6 +97,8 @@ def _called(module: nn.Module, function: ast.expr) -> Callable[..., Any] | None:
     if isinstance(function.value, ast.Call):  # super().forward(**words)
         of_parent = getattr(super(type(module), module), function.attr, None)
         return of_parent if callable(of_parent) else None
+    if function.attr == "forward" and isinstance(function.value, ast.Attribute):  # self.model.forward(*words)
+        function = function.value
     held = getattr(module, function.attr, None) if ast.unparse(function.value) == "self" else None
     return held.forward if isinstance(held, nn.Module) else held if inspect.ismethod(held) else None
 

@@ -346,7 +346,10 @@ def _weights(record: Record, mixture: Mixture, result: Value) -> Tensor | None:
             if len(call.gave) != 1 or call.gave[0].shape[-1] != width or not record.reaches(call.gave[0], result):
                 return None
             gave = call.gave[0]
-            [without] = record.replay([result], {gave: torch.zeros_like(gave.data)})
+            try:
+                [without] = record.replay([result], {gave: torch.zeros_like(gave.data)})
+            except RuntimeError:  # other numbers choose other words, and shapes differ
+                return None
             parts = whole - without.double().reshape(-1, width)
             answers = gave.data.double().reshape(-1, width)
             for token in (parts.abs().amax(-1) > _CLOSE * whole.abs().max()).nonzero()[:, 0].tolist():

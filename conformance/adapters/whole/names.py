@@ -108,9 +108,9 @@ KEEPS_BY_NAME = re.compile(r"^attention_mask$|^input_mask$|^(is_)?(valid|real)$"
 
 _FAMILIES = (
     (re.compile(r"att(entio)?n|attend|mha|msa"), "attention"),
-    (re.compile(r"feed_?forward|ffn|mlp"), "feed-forward"),
+    (re.compile(r"feed_?forward|ffn|mlp(?!\w*head$)|position_?wise(_?fc)?"), "feed-forward"),
     (re.compile(r"norm"), "norm"),
-    (re.compile(r"position|pos_?(enc|emb)|rotary|rope|sinusoid"), "positions"),
+    (re.compile(r"position(?!_?wise)|pos_?(enc|emb)|rotary|rope|sinusoid"), "positions"),
 )
 _ONE_OPERATION = re.compile(r"(attention|linear|dense|embedding|conv(olution)?|dropout|activation|pooling)_?layer$")
 """Names of layers that hold no others."""

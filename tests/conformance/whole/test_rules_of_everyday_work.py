@@ -224,3 +224,93 @@ def test_names_that_are_looked_for_are_there(cls, verdict):
 @pytest.mark.parametrize(("cls", "verdict"), [(Writer, "PASS"), (WriterWhoseNormsDecay, "FAIL")])
 def test_norms_that_are_left_alone_do_not_decay(cls, verdict):
     assert said(cls, "model-optimizer-treats-norms-apart") == verdict
+
+
+# --- what is handed on, and what raises when it is read
+
+
+class Body(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.words, self.layer = nn.Embedding(VOCAB, WIDTH), nn.TransformerEncoderLayer(WIDTH, 2, 32, batch_first=True)
+
+    def forward(self, tokens, padding_mask=None):
+        """padding_mask (B, T): True for padding."""
+        x = self.layer(self.words(tokens), src_key_padding_mask=padding_mask)
+        return self.head(x)
+
+
+class Around(nn.Module):
+    """A masked language model that hands on all that it takes."""
+
+    def __init__(self):
+        super().__init__()
+        self.model, self.head = Body(), nn.Linear(WIDTH, VOCAB)
+        self.model.head = nn.Identity()
+
+    def forward(self, *given):
+        return self.head(self.model(*given))
+
+
+class AroundForward(Around):
+    def forward(self, *given):
+        return self.head(self.model.forward(*given))
+
+
+class AroundBlind(Around):
+    def forward(self, *given):
+        return self.head(self.model(*given[:1]))
+
+
+class Attached(Around):
+    """Reads of its trainer raise, as in Lightning."""
+
+    @property
+    def trainer(self):
+        raise RuntimeError("not attached to a trainer")
+
+    def is_last(self):
+        return self.trainer is None
+
+
+@pytest.mark.parametrize("cls", [Around, AroundForward, Attached])
+def test_what_a_forward_hands_on_in_a_row_is_what_it_takes(cls):
+    assert said(cls, "encoder-padding-changes-nothing") == "PASS"
+
+
+def test_a_forward_that_hands_on_a_part_of_its_row_is_not_called():
+    assert said(AroundBlind, "encoder-padding-changes-nothing") == "NOT_PROVIDED"
+
+
+class Chosen(nn.Module):
+    """Each expert is asked about the words that those before it have left small."""
+
+    def __init__(self):
+        super().__init__()
+        self.router = nn.Linear(WIDTH, 3)
+        self.experts = nn.ModuleList(nn.Linear(WIDTH, WIDTH) for _ in range(3))
+
+    def forward(self, x):
+        flat = x.flatten(0, 1)
+        shares = self.router(flat).softmax(-1)
+        out = torch.zeros_like(flat)
+        for number, expert in enumerate(self.experts):
+            rows = (out.abs().sum(-1) < 1).nonzero()[:, 0]
+            picked = flat[rows].view(len(rows), WIDTH) * shares[rows, number, None]
+            out = out.index_add(0, rows, expert(picked))
+        return out.view_as(x)
+
+
+class Writing(nn.Module):
+    """A causal language model with a mixture of experts."""
+
+    def __init__(self):
+        super().__init__()
+        self.words, self.mixture, self.head = nn.Embedding(VOCAB, WIDTH), Chosen(), nn.Linear(WIDTH, VOCAB)
+
+    def forward(self, ids):
+        return self.head(self.mixture(self.words(ids)))
+
+
+def test_numbers_that_choose_the_words_of_an_expert_are_not_computed_again():
+    assert pointed(Writing).build("module", {}).inside().seen
