@@ -43,6 +43,8 @@ def forgotten_schedules(run: Any) -> list[str]:
     for source in sources(run):
         for function in (node for node in source.nodes if isinstance(node, FUNCTIONS[:2])):
             read = {n.id for n in ast.walk(function) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)}
+            outer = (n.names for n in ast.walk(function) if isinstance(n, (ast.Global, ast.Nonlocal)))
+            read |= {name for names in outer for name in names}  # others may read these
             for one in (n for n in source.inside(function) if isinstance(n, ast.Assign)):
                 names = [target.id for target in one.targets if isinstance(target, ast.Name)]
                 lines = {f"{short(source.file)}:{n}" for n in range(one.lineno, (one.end_lineno or one.lineno) + 1)}

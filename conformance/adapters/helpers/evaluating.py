@@ -21,7 +21,7 @@ from torch import Tensor
 from conformance.adapters.helpers.training import LARGEST, Attempt, Found, Labels, is_trainer, label_forms
 from conformance.adapters.helpers.trial import Trouble, named_parts
 from conformance.adapters.whole.model import WholeModel
-from conformance.adapters.whole.usage import surroundings
+from conformance.adapters.whole.usage import Surroundings, surroundings
 from conformance.places import line_of, short
 from conformance.watch.events import Forward
 
@@ -32,7 +32,9 @@ _NAMED = re.compile(
     r"((eval(uate)?|evaluation|valid(ate|ation)?|val|test|dev|heldout)(_(one|model|epoch|loop|step|loss|lm|set|perplexity|ppl))*"
     r"|(mean_|avg_|average_)?(loss|perplexity|ppl)(_(of|on|over)_\w+)?)"
 )
-_SETS = re.compile(r"\.eval\(\)|\.train\((mode\s*=\s*)?(False|\w*(training|mode)\w*)\)")
+_JUDGES = re.compile(r"(^|_)(eval(uate|uation)?|valid(ate|ation)?|val|test|dev|heldout|perplexity|ppl)(_|$)")
+"""Names of functions that evaluate and never train: a loss is for both."""
+_SETS = re.compile(r"\.eval\(\)|\.train\((?!\s*(True)?\s*\))")
 _ROWS, _BATCHES = 2, 2
 
 
@@ -69,6 +71,8 @@ def evaluated(functions: Sequence[Callable[..., Any]], subject: WholeModel) -> I
 def _mode(function: Callable[..., Any], subject: WholeModel) -> Iterator[Found]:
     """A model that is in training mode when a function is called is asked in evaluation mode. Its callers may
     see to that."""
+    if not _JUDGES.search(function.__name__.lower()):
+        return
     for labels_of in label_forms(subject):
         try:
             run = _Attempt(function, subject, labels_of, _ROWS, _BATCHES).run()
@@ -95,20 +99,31 @@ def _mode(function: Callable[..., Any], subject: WholeModel) -> Iterator[Found]:
 
 
 def _is_set_by_callers(function: Callable[..., Any]) -> bool:
-    """Whether the functions that call it set a module to evaluation; where none calls it, whether its file does."""
+    """Whether the functions that call it set a module to evaluation, or those that call these; where none calls it,
+    whether its file does."""
     module = sys.modules.get(function.__module__)
-    if module is None:
-        return True
-    around, name = surroundings(module), function.__name__
+    return module is None or _is_set_before(function.__name__, surroundings(module), frozenset())
+
+
+def _is_set_before(name: str, around: Surroundings, known: frozenset[str]) -> bool:
     callers = [
-        ast.unparse(scope.node)
+        scope.node
         for source in around.sources
         for call, scope in source.calls
         if name in (getattr(call.func, "id", ""), getattr(call.func, "attr", ""))
     ]
-    texts = callers or [source.text for source in around.sources if re.search(rf"\b{re.escape(name)}\b", source.text)]
-    found = [_SETS.search(text) is not None for text in texts]
-    return all(found) if callers else any(found)
+    if not callers and not known:
+        named = re.compile(rf"\b{re.escape(name)}\b")
+        return any(named.search(source.text) and _SETS.search(source.text) for source in around.sources)
+    further = {name, *known}
+    return bool(callers) and all(
+        _SETS.search(ast.unparse(node)) is not None
+        or (
+            (caller := getattr(node, "name", "")) not in {"", *further}
+            and _is_set_before(caller, around, frozenset(further))
+        )
+        for node in callers
+    )
 
 
 class _Batches(list[Any]):

@@ -14,6 +14,7 @@ from conformance.adapters.helpers.trial import Called, OtherKind, Trouble, helpe
 _COUNTS = (12, 4, 2)
 """So often the classes occur."""
 _RARE = re.compile(r"\brare|invers|\bbalanc|imbalanc|less frequent|under-?represented|minority")
+_LABELS = r"\w*(labels?|targets?|tags?)|ys?|y_\w+"
 _FREQUENT = re.compile(r"effective number|prior|frequency of|share of each|proportional to")
 
 
@@ -22,7 +23,7 @@ _FREQUENT = re.compile(r"effective number|prior|frequency of|share of each|propo
     r"(^|_)weights?(_|$)",
     {
         "classes": r"(n|num|number)(_?of)?_?(class(es)?|labels?|tags?|categories)|n|k|c|classes|\w*_classes",
-        "labels": r"\w*(labels?|targets?|tags?)|ys?|y_\w+",
+        "labels": _LABELS,
     },
     ("labels",),
 )
@@ -48,10 +49,11 @@ def _weights(weigh: Called) -> Tensor:
     """A weight for each class, of the first form in which labels are taken; of a weight for each row those of the first
     row of each class. Raises OtherKind."""
     labels = torch.arange(len(_COUNTS)).repeat_interleave(torch.tensor(_COUNTS))
+    is_of_labels = re.fullmatch(_LABELS, weigh.arguments.parameter_of["labels"].lower()) is not None
     for given in (labels, labels.tolist(), labels.numpy()):
         with suppress(Exception):
             made = tensor(weigh(labels=given, classes=len(_COUNTS))).reshape(-1)
-            if made.numel() == len(labels):
+            if made.numel() == len(labels) and is_of_labels:  # else it may be a function of each number
                 made = made[labels.diff(prepend=torch.tensor([-1])) > 0]
             if made.numel() == len(_COUNTS) and bool(made.isfinite().all()) and bool((made > 0).all()):
                 return made

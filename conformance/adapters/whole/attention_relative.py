@@ -120,14 +120,14 @@ def _is_of_one_sequence(core: AttentionCore) -> bool:
 def _tells_places(core: AttentionCore) -> bool:
     """Whether the scores of a zero product differ among the keys that are seen."""
     seen = core.zero[core.zero > WEAK]
-    return bool((seen - seen[0]).abs().max() > 1e-6)
+    return seen.numel() > 1 and float(seen.max() - seen.min()) > 1e-6
 
 
 def _called_at(core: AttentionCore, other: str) -> Place | None:
     """The line that calls the layer in which a core stands, of a path that differs from another by its number."""
     parts, others = core.path.split("."), other.split(".")
-    same = next(at for at, (one, two) in enumerate(zip(parts, others, strict=True)) if one != two)
-    layer = ".".join(parts[: same + 1])
+    same = next((at for at, (one, two) in enumerate(zip(parts, others, strict=True)) if one != two), len(parts))
+    layer = ".".join(parts[: same + 1])  # of a layer that runs several times its own path
     return next((call.caller for call in core.record.around(core.call) if call.path == layer), core.place)
 
 

@@ -22,7 +22,8 @@ _ADDED = re.compile(r"(?i)pos|token|cls|class_?(tok|emb)|embed|quer(y|ies)$|scal
 
 _SAYS_NORMS_REST = re.compile(
     r"(?i)\bnorms?\b[^.\n]{0,40}(left alone|no (weight )?decay|not decay|exclu|exempt|undecayed)"
-    r"|\b(no|without|exclud\w*|never|exempt\w*)\b[^.\n]{0,40}\bnorms?\b|\b(decay|decays) (weight )?matrices only"
+    r"|\b(no|without|exclud\w*|never|exempt\w*)\b[^.\n]{0,40}(?<!grad )(?<!gradient )\bnorms?\b"
+    r"|\b(decay|decays) (weight )?matrices only"
 )
 """What an author writes whose norms are to be kept from decay."""
 

@@ -343,6 +343,7 @@ def test_a_rate_is_set_in_every_group_that_began_with_it(own, after, expected):
 
 STAGES = """
 def learn(steps):
+    {shared}
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     schedule = torch.optim.lr_scheduler.StepLR(optimizer, 2)
     for step in range(steps):
@@ -355,11 +356,22 @@ learn(6)
 
 
 @pytest.mark.parametrize(
-    ("own", "expected"), [("schedule.step()", Verdict.PASS), ("pass", Verdict.FAIL), ("str(schedule)", Verdict.PASS)]
+    ("own", "shared", "expected"),
+    [
+        ("schedule.step()", "pass", Verdict.PASS),
+        ("pass", "pass", Verdict.FAIL),
+        ("str(schedule)", "pass", Verdict.PASS),
+        ("pass", "global schedule", Verdict.PASS),
+    ],
 )
-def test_a_schedule_that_nothing_reads_is_told_though_another_one_is_stepped(own, expected):
+def test_a_schedule_that_nothing_reads_is_told_though_another_one_is_stepped(own, shared, expected):
     planned, after = "first = torch.optim.lr_scheduler.StepLR(optimizer, 20)", "first.step()"
-    parts = {"planned": planned, "after": after, "end": STAGES.replace("{steps}", own), "steps": 4}
+    parts = {
+        "planned": planned,
+        "after": after,
+        "end": STAGES.replace("{steps}", own).replace("{shared}", shared),
+        "steps": 4,
+    }
     assert judged("run-schedule-is-stepped", at="StepLR", **parts) is expected
 
 

@@ -131,6 +131,7 @@ def evaluate(net, batches):
     return torch.stack(losses).mean()
 """
 CALLER = "\ndef main(net, batches):\n    net.eval()\n    return evaluate(net, batches)\n"
+BETWEEN = "\ndef judge(net, batches):\n    return evaluate(net, batches)\n" + CALLER.replace("evaluate(", "judge(")
 MODE = "evaluations-are-in-evaluation-mode"
 
 
@@ -140,6 +141,8 @@ MODE = "evaluations-are-in-evaluation-mode"
         (CLASSIFIER, MODE, "PASS"),
         (CLASSIFIER.replace("    net.eval()\n", ""), MODE, "FAIL"),
         (CLASSIFIER.replace("    net.eval()\n", "") + CALLER, MODE, "NOT_PROVIDED"),
+        (CLASSIFIER.replace("    net.eval()\n", "") + BETWEEN, MODE, "NOT_PROVIDED"),
+        (CLASSIFIER.replace("    net.eval()\n", "").replace("evaluate", "compute_loss"), MODE, "NOT_PROVIDED"),
         (CLASSIFIER, "functions-that-train-give-losses-what-they-take", "PASS"),
         (
             CLASSIFIER.replace(".mean(1))", ".mean(1)).softmax(-1)"),
@@ -152,7 +155,16 @@ MODE = "evaluations-are-in-evaluation-mode"
             "FAIL",
         ),
     ],
-    ids=["right", "never", "by its caller", "scores", "probabilities", "a setting that only the loop reads"],
+    ids=[
+        "right",
+        "never",
+        "by its caller",
+        "by the caller's caller",
+        "a loss is for both",
+        "scores",
+        "probabilities",
+        "a setting that only the loop reads",
+    ],
 )
 def test_functions_that_train_and_evaluate(tmp_path, monkeypatch, text, claim, verdict):
     assert said(file(tmp_path, monkeypatch, text).Sorter, claim) == verdict
@@ -167,6 +179,15 @@ def rare(labels, n_classes):
 def frequent(labels, n_classes):
     """Rare classes weigh more."""
     return torch.bincount(labels, minlength=n_classes).float() / len(labels)
+
+
+def near(distances):
+    return 1.0 / (1.0 + distances)
+
+
+def test_weights_of_distances_are_none_of_classes():
+    near.__name__ = "distance_weights"
+    assert not examine([near]).tested
 
 
 def test_weights_of_classes_are_larger_for_the_rare():
