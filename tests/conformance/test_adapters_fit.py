@@ -190,3 +190,51 @@ class Keeps(nn.Module):
 @pytest.mark.parametrize(("name", "is_found"), [("attn", True), ("attention_weights", True), ("Y", False)])
 def test_only_what_is_called_weights_is_taken_for_the_weights_that_a_module_keeps(name: str, is_found: bool) -> None:
     assert (weights_of((), Keeps(name), (2, 3, 4, 5)) is not None) is is_found
+
+
+class CausalUnlessTold(nn.Module):
+    """A head of a language model: keys of another text are an option, and so is to see the future."""
+
+    def __init__(self, d_model, d_k):
+        super().__init__()
+        self.query, self.key, self.value = (nn.Linear(d_model, d_k, bias=False) for _ in range(3))
+
+    def forward(self, x, k=None, v=None, mask=1):
+        q, k, v = self.query(x), self.key(x if k is None else k), self.value(x if v is None else v)
+        scores = q @ k.transpose(-2, -1) * k.shape[-1] ** -0.5
+        if mask == 1:
+            scores = scores.masked_fill(torch.ones(scores.shape[-2:]).tril() == 0, -float("inf"))
+        return scores.softmax(-1) @ v
+
+
+def test_what_hides_the_future_without_other_keys_is_causal_self_attention() -> None:
+    found = resolution_of(CausalUnlessTold)
+    assert found.fits
+    assert found.conventions.causal
+
+
+class DropsWeightsOnly(nn.Module):
+    """A post-norm layer that writes its rates: 0 for what its sublayers give."""
+
+    drops = 0.0
+
+    def __init__(self, d_model, n_heads, d_ff, dropout=0.1):
+        super().__init__()
+        self.self_attn = nn.MultiheadAttention(d_model, n_heads, dropout, batch_first=True)
+        self.dropout1 = nn.Dropout(dropout if self.drops is None else self.drops)
+        self.dropout2 = nn.Dropout(dropout if self.drops is None else self.drops)
+        self.norm1, self.norm2 = nn.LayerNorm(d_model), nn.LayerNorm(d_model)
+        self.linear1, self.linear2 = nn.Linear(d_model, d_ff), nn.Linear(d_ff, d_model)
+
+    def forward(self, x):
+        x = self.norm1(x + self.dropout1(self.self_attn(x, x, x)[0]))
+        return self.norm2(x + self.dropout2(self.linear2(self.linear1(x).relu())))
+
+
+class DropsWhatSublayersGive(DropsWeightsOnly):
+    drops = None
+
+
+@pytest.mark.parametrize(("cls", "is_fixed"), [(DropsWeightsOnly, True), (DropsWhatSublayersGive, False)])
+def test_a_rate_of_0_that_is_written_beside_a_sublayer_is_a_choice(cls: type[nn.Module], is_fixed: bool) -> None:
+    assert ("dropout" in resolution_of(cls).fixed) is is_fixed

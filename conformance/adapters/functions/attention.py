@@ -6,7 +6,8 @@ import inspect
 import math
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import product
 from typing import Any
@@ -21,6 +22,7 @@ from conformance.adapters.functions.subjects import Served, agrees, noise, sourc
 from conformance.adapters.functions.visibility import convention_of
 from conformance.adapters.inference.facts import Fact, Unresolved
 from conformance.adapters.inference.masks import SHAPES, Channel, encode, probe
+from conformance.adapters.undropped import NoDropouts
 from conformance.protocol import NotProvided
 
 WORDS = {
@@ -52,13 +54,16 @@ def _apart() -> Tensor:
 
 @dataclass(frozen=True)
 class Call:
-    """How the function is called: its arguments, the layout, and what a required scale does."""
+    """How the function is called: its arguments, the layout, and what a required scale does.
+
+    undropped: it draws in every call, though nobody asks for dropout, and is run as if it did not."""
 
     function: Callable[..., Any]
     arguments: Arguments
     layout: str
     module_dropout: bool = False
     multiplies: bool = True
+    undropped: bool = False
 
     def __call__(
         self, query: Tensor, key: Tensor, value: Tensor, masks: Mapping[str, Tensor] | None = None, **options: Any
@@ -84,7 +89,8 @@ class Call:
         function = partial(self.function, **(masks or {}))
         if self.arguments.has("mask") and not masks:
             values["mask"] = None
-        given = self.arguments.call(function, **values)
+        with NoDropouts() if self.undropped else nullcontext():
+            given = self.arguments.call(function, **values)
         parts = [given] if isinstance(given, Tensor) else [x for x in given if isinstance(x, Tensor)]
         wanted = (batch, heads, query.shape[2], value.shape[3]), (batch, heads, query.shape[2], key.shape[2])
         found: dict[str, Tensor] = {}
@@ -134,6 +140,7 @@ def resolve(function: Callable[..., Any]) -> list[Served]:
             call = Call(function, arguments, layout, module_dropout, multiplies)
             try:
                 with torch.no_grad():
+                    call = replace(call, undropped=_draws(call))
                     is_causal = _is_causal(call)
                     fits = _fits(call, EQUAL if is_causal else lengths, is_causal)
             except Exception as error:
@@ -155,6 +162,8 @@ def resolve(function: Callable[..., Any]) -> list[Served]:
         facts.append(
             Fact(f"mask {channel.parameter}", f"{channel.encoding}, {channel.shapes[0]}", how, channel.leak >= 1e-3)
         )
+    if call.undropped:
+        facts.append(Fact("dropout", "in every call", "two equal calls that ask for none give other numbers"))
     if is_causal:
         facts.append(Fact("causal", "always", "the result is that of the causal mask"))
     make = partial(_make, call, channel, is_causal)
@@ -169,6 +178,17 @@ def _inputs(call: Call, lengths: tuple[int, int, int, int]) -> tuple[Tensor, Ten
     t_query, t_key, d_k, d_v = lengths
     batch = (1, 1) if call.layout == "(T, d)" else (2, 3)
     return noise(*batch, t_query, d_k), noise(*batch, t_key, d_k, seed=1), noise(*batch, t_key, d_v, seed=2)
+
+
+def _draws(call: Call) -> bool:
+    """Whether two equal calls that ask for no dropout give other numbers, by a dropout of torch's."""
+    query, key, value = _inputs(call, EQUAL)
+
+    def repeats(call: Call) -> bool:
+        first, second = (call(query, key, value, **_dropout(call, 0.0, False))["out"] for _ in range(2))
+        return torch.equal(first, second)
+
+    return not repeats(call) and repeats(replace(call, undropped=True))
 
 
 def _fits(call: Call, lengths: tuple[int, int, int, int], causal: bool) -> bool:
@@ -209,7 +229,9 @@ def _make(
     arguments = call.arguments
     if config["causal"] and not always and not arguments.has("causal"):
         raise NotProvided(f"{arguments.name} has no causal option")
-    if config["dropout"] and not arguments.has("dropout"):
+    if config["dropout"] and call.undropped:
+        call = replace(call, undropped=False)
+    elif config["dropout"] and not arguments.has("dropout"):
         raise NotProvided(f"{arguments.name} has no dropout")
     modules = {training: nn.Dropout(config["dropout"]).train(training) for training in (True, False)}
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Sequence
+from copy import copy
 from dataclasses import replace
 from typing import Any
 
@@ -25,8 +26,8 @@ from conformance.reference.attention import causal_mask
 
 
 def resolve_attention(found: Resolution, module: nn.Module) -> None:
-    call = found.conventions.call
     resolve_inputs(found, module)
+    call = found.conventions.call
     probe = probe_of(found, module)
     causal = call.form == "self" and probe_causal(found, probe)
     inputs = _attention_inputs(found, probe)
@@ -73,9 +74,28 @@ def resolve_inputs(found: Resolution, module: nn.Module) -> None:
     first, evidence = probes.batch_axis(probe_of(found, module))
     found.conventions = replace(found.conventions, batch_first=first)
     found.say("layout of inputs", "(B, T, d)" if first else "(T, B, d)", evidence)
+    _leave_out_optional_keys(found, module)
     if found.role != "decoder_layer" and call.form == "context" and probes.ignores(probe_of(found, module), "memory"):
         del call.names["memory"]
         found.say("attends to", "its own input", "the second input changes nothing")
+
+
+def _leave_out_optional_keys(found: Resolution, module: nn.Module) -> None:
+    """Self-attention that hides the future unless it is told otherwise is called with its queries alone: the keys that
+    it may be given are another use of it."""
+    call = found.conventions.call
+    optional = {"key", "value", "memory"} & set(call.names)
+    if not optional or not optional <= call.optional:
+        return
+    alone = copy(call)
+    alone.names = {meaning: name for meaning, name in call.names.items() if meaning not in optional}
+    probe = Probe(module, alone, found.conventions.batch_first, found.settings.get("d_k", SIZES["d_model"]))
+    if not probes.runs(alone, module, SIZES["d_model"]):
+        return
+    ahead, behind = probes.sight(probe)
+    if behind and not ahead:
+        found.conventions = replace(found.conventions, call=alone)
+        found.say("attends to", "its own input", "without other keys it hides the future")
 
 
 def probe_of(found: Resolution, module: nn.Module) -> Probe:

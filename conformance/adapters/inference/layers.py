@@ -37,6 +37,7 @@ def resolve_layer(found: Resolution, module: nn.Module) -> None:
     fit(found, layer_layouts(module, found.settings, decoder), inputs, causal_mask(TQ) if causal else None)
     if not (found.fits or found.own_norms) and not found.fixed.get("norm_first") and not _gives_normalised(found):
         found.fixed.pop("norm_first", None)  # neither place is proven: both formulas apply, and fail
+    _probe_written_rates(found)
 
     cross = [name for name in call.masks if re.search(r"src|source|mem|enc|cross", name.lower())]
     if not decoder:
@@ -48,6 +49,18 @@ def resolve_layer(found: Resolution, module: nn.Module) -> None:
     found.conventions = replace(found.conventions, channels=channels)
     if cross:
         found.conventions = replace(found.conventions, memory_channels=channels_of(found, probe, cross, ("memory",)))
+
+
+def _probe_written_rates(found: Resolution) -> None:
+    """A rate of 0 that is written beside a sublayer is a choice: the option is then no rate of all that it drops."""
+    if "dropout" not in found.constructor.known or "dropout" in found.fixed:
+        return
+    parts = list(found.make({**found.settings, "dropout": 0.5}).modules())
+    rates = {part.p for part in parts if isinstance(part, nn.Dropout)}
+    rates |= {part.dropout for part in parts if isinstance(part, nn.MultiheadAttention)}
+    if 0.5 in rates and 0.0 in rates:
+        found.fixed["dropout"], found.why["dropout"] = 0.0, "writes the rate 0 beside a sublayer"
+        found.say("dropout", "not everywhere", "whatever its option is, a dropout in it has the rate 0")
 
 
 def _gives_normalised(found: Resolution) -> bool:

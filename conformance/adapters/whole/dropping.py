@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
+from conformance.adapters.undropped import DROPS, NoDropouts
 from conformance.adapters.whole.flow import base_name, moves
 from conformance.adapters.whole.record import Record, record
 from conformance.adapters.whole.running import RunningModel
@@ -39,23 +40,6 @@ class Dropped:
     place: str
 
 
-_DROPS = ("dropout", "alpha_dropout", "feature_dropout", "dropout_", "dropout1d", "dropout2d")
-
-
-class _NoDropouts(TorchFunctionMode):
-    """No dropout function drops anything."""
-
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        name = getattr(func, "__name__", "")
-        if name in _DROPS:
-            return args[0] if args else (kwargs or {})["input"]
-        if name == "scaled_dot_product_attention":
-            if len(args) > 4:  # handed in by its place
-                return func(*args[:4], 0.0, *args[5:], **(kwargs or {}))
-            return func(*args, **{**(kwargs or {}), "dropout_p": 0.0})
-        return func(*args, **(kwargs or {}))
-
-
 class _Dropouts(TorchFunctionMode):
     """Records every call of a dropout function that drops something."""
 
@@ -67,7 +51,7 @@ class _Dropouts(TorchFunctionMode):
         kwargs = kwargs or {}
         name = getattr(func, "__name__", "")
         rate: float | None = None
-        if name in _DROPS:
+        if name in DROPS:
             rate = argument(args, kwargs, 1, "p", 0.5)
             acts = bool(argument(args, kwargs, 2, "training", True))
         elif name == "scaled_dot_product_attention":
@@ -94,7 +78,7 @@ class DropProbes(RunningModel):
     def in_training_without_drops(self, **inputs: Any) -> Arrays:
         """The answer in training mode where nothing is dropped: which numbers are drawn may depend on other words, as
         where each expert drops of what it gets. Raises NotProvided as `trained` does."""
-        with _NoDropouts():
+        with NoDropouts():
             return self.in_training(3, **inputs)
 
     @property

@@ -132,6 +132,27 @@ class PositionalEncoding(nn.Module):
         assert evidence_of(CHECKS[claim], impl, 1)[0].ok
 
 
+def test_a_dropout_that_is_made_in_the_function_is_one_failure(pointed):
+    text = """
+RATE = 0.1
+
+def attention(q, k, v, mask=None):
+    scores = q @ k.transpose(-2, -1) / math.sqrt(q.size(-1))
+    if mask is not None:
+        scores = scores.masked_fill(mask == 0, -math.inf)
+    return nn.Dropout(RATE)(scores.softmax(-1)) @ v
+"""
+    torch.manual_seed(0)
+    results = dict(tried(pointed(text, "attention")))
+    root = "attention-dropout-is-off-in-evaluation"
+    failed = {claim for claim, holds in results.items() if holds is False}
+    assert root in failed
+    assert all(root in CATALOGUE[claim].depends for claim in failed - {root})
+    assert sum(holds is True for holds in results.values()) >= 25
+    unscaled = dict(tried(pointed(text.replace(" / math.sqrt(q.size(-1))", ""), "attention")))
+    assert unscaled["attention-is-scaled-by-sqrt-d-k"] is False
+
+
 def test_what_is_found_is_said_with_its_evidence(pointed):
     name, _, text = STYLES["padding mask: hidden, a constant pad"]
     assert pointed(text, name).notes == [
