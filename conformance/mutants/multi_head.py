@@ -95,6 +95,15 @@ class SoftmaxOverTheQueries(MultiHeadAttention):
         return self.drop(weights) @ value, weights
 
 
+@mutant(breaks=("multi-head-formula", "two-heads-look-at-two-places"))
+class WeightsAndValuesSummedApart(MultiHeadAttention):
+    """The product of weights and values sums each over letters of its own: every query gets the sum of all values."""
+
+    def attend(self, query: Array, key: Array, value: Array, mask: Array | None) -> tuple[Array, Array]:
+        _, weights = super().attend(query, key, value, mask)
+        return weights.sum(-1, keepdims=True) * value.sum(-2, keepdims=True), weights
+
+
 @mutant(breaks=("heads-do-not-influence-each-other", "a-head-can-be-taken-away"))
 class NormalisedBeforeTheOutput(MultiHeadAttention):
     """The concatenation is normalised before W_O."""
