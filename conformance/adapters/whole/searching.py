@@ -41,8 +41,14 @@ from conformance.adapters.whole.trying import ComparesSamples, Trial
 SECONDS = 20.0
 """Of processor time, after which no other way to call is tried: a large model runs slowly, and should be told why."""
 
-_ALL_REAL = (torch.ones(B, T, dtype=torch.bool), torch.ones(B, T), torch.zeros(B, T, dtype=torch.bool))
-"""Masks, (B, T), that hide nothing in some convention."""
+_ALL_REAL = (
+    torch.ones(B, T, dtype=torch.bool),
+    torch.ones(B, T),
+    torch.zeros(B, T, dtype=torch.bool),
+    torch.ones(1, 1, 1, dtype=torch.bool),
+    torch.zeros(1, 1, 1, dtype=torch.bool),
+)
+"""Masks that hide nothing in some convention: (B, T), then one number for all rows of scores."""
 _MANY_TIMES = 8
 """So many times the least that a model takes, where that gives few answers."""
 
@@ -162,8 +168,13 @@ class _Finder:
 
         def run(values: Mapping[str, Tensor]) -> Ran:
             """The run that comes furthest with a way to fill the masks that forward requires: all is real."""
-            rans = [run_once({**values, **dict.fromkeys(masks, mask)}) for mask in (_ALL_REAL if masks else (None,))]
-            return max(rans, key=lambda ran: (ran.done, ran.operations))
+            best = Ran(-1)
+            for mask in _ALL_REAL if masks else (None,):
+                ran = run_once({**values, **dict.fromkeys(masks, mask)})
+                best = ran if ran.done or ran.operations > best.operations else best
+                if best.done:
+                    break
+            return best
 
         def run_once(values: Mapping[str, Tensor]) -> Ran:
             nonlocal furthest

@@ -382,3 +382,39 @@ def test_several_inputs_are_found_beside_a_mask_that_forward_requires(whole):
     )
     assert found.calling.main.parameter == "states"
     assert [mask.parameter for mask in found.calling.masks] == ["traj_mask"]
+
+
+def test_two_series_of_two_widths_are_found_beside_masks_of_rows_of_scores(whole):
+    found = whole(
+        "Mover",
+        """
+        class Layer(nn.Module):
+            def __init__(self, d):
+                super().__init__()
+                self.q, self.kv, self.out = nn.Linear(d, d), nn.Linear(d, 2 * d), nn.Linear(d, d)
+
+            def forward(self, x, memory, mask):
+                q, (k, v) = self.q(x).unflatten(2, (4, -1)).transpose(1, 2), self.kv(memory).chunk(2, -1)
+                k, v = (part.unflatten(2, (4, -1)).transpose(1, 2) for part in (k, v))
+                scores = (q @ k.mT / k.shape[-1] ** 0.5).masked_fill(mask.unsqueeze(1) == 0, -1e9)
+                return x + self.out((scores.softmax(-1) @ v).transpose(1, 2).flatten(2))
+
+        class Mover(nn.Module):
+            def __init__(self, enc_inp_size=2, dec_inp_size=3, d=16):
+                super().__init__()
+                self.encoder, self.decoder, self.cross = (nn.ModuleList([Layer(d)]) for _ in range(3))
+                self.seen, self.next = nn.Linear(enc_inp_size, d), nn.Linear(dec_inp_size, d)
+                self.head = nn.Linear(d, dec_inp_size)
+
+            def forward(self, src, tgt, src_mask, tgt_mask):
+                x, y = self.seen(src), self.next(tgt)
+                for layer in self.encoder:
+                    x = layer(x, x, src_mask)
+                for layer, cross in zip(self.decoder, self.cross):
+                    y = cross(layer(y, y, tgt_mask), x, src_mask)
+                return self.head(y)
+        """,
+    )
+    assert found.calling.main.parameter == "tgt"
+    assert found.calling.beside["src"].sizes[-1] == 2
+    assert {mask.parameter for mask in found.calling.masks} == {"src_mask", "tgt_mask"}
