@@ -9,6 +9,7 @@ from __future__ import annotations
 import linecache
 import os
 import re
+import sys
 import traceback
 from functools import cache
 from pathlib import Path
@@ -80,6 +81,11 @@ def file_and_line(place: str) -> tuple[str, int] | None:
 def is_users(filename: str) -> bool:
     """Whether a file is no library's. (Files of this package count as the user's.)"""
     return not any(part in filename for part in _LIBRARIES)
+
+
+def file_of_class(cls: type) -> str:
+    """The file that a class lies in; empty where its module has none, as in a notebook."""
+    return getattr(sys.modules.get(cls.__module__), "__file__", None) or ""
 
 
 def short(filename: str) -> str:

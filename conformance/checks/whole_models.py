@@ -154,14 +154,14 @@ def dropout_option(impl: Any, draw: Draw) -> Evidence:
         raise NotProvided("its own constructor takes no dropout rate")
     rate = 0.37
     none, some = subject.fresh(2, dropout=0.0), subject.fresh(2, dropout=rate)
-    left = none.active_dropouts(True)
+    left = none.own_dropouts(True)
     if left:
         return true("with dropout 0 nothing is dropped", False, expected="no dropout", got=left[0].what).saying(
             diagnosis=f"With dropout 0 something is dropped ({left[0].what}): a rate is written into the code.",
             place=left[0].place,
             mend="use the option's rate",
         )
-    dropped, still = some.active_dropouts(True), some.active_dropouts(False)
+    dropped, still = some.own_dropouts(True), some.active_dropouts(False)
     if still and not some.asks_for_dropout():
         return true(f"with dropout {rate} nothing is dropped in evaluation", False, got=still[0].what).saying(
             diagnosis=f"With a dropout rate above 0 something is dropped in evaluation mode, too ({still[0].what}).",

@@ -97,6 +97,8 @@ def _stand_in_for_pretrained(stack: ExitStack, absent: list[str]) -> None:
         owners = [transformers.PreTrainedModel, *([automatic._BaseAutoModelClass] if automatic else [])]
         for owner in owners:
             stack.enter_context(patch.object(owner, "from_pretrained", _made_anew(owner, transformers, absent)))
+        for owner in (transformers.PretrainedConfig, transformers.AutoConfig):
+            stack.enter_context(patch.object(owner, "from_pretrained", _configured_anew(owner, transformers)))
     if (builder := sys.modules.get("timm.models._builder")) is not None:
         stack.enter_context(
             patch.object(builder, "load_pretrained", lambda *given, **words: absent.append("pretrained"))
@@ -112,23 +114,45 @@ def _made_anew(owner: Any, transformers: Any, absent: list[str]) -> Any:
             return load(cls, name, *given, **{**words, "local_files_only": True})
         except OSError as error:
             settings = {key: value for key, value in words.items() if key.startswith("output_")}
-            config = words.get("config") or _config_of(cls, str(name), transformers)
-            if config is None:
-                raise OSError(f"{name} is not here, and its name does not say what kind of network it is") from error
-            fewer = {key: LAYERS for key in _LAYERS if (getattr(config, key, 0) or 0) > LAYERS}
-            signs = [value for key, value in config.to_dict().items() if key.endswith("_token_id") and value]
-            if (getattr(config, "vocab_size", 0) or 0) > WORDS > max(signs, default=0):
-                fewer["vocab_size"] = WORDS
-            config.update({**fewer, **settings})
+            config = words.get("config") or _config_of(getattr(cls, "config_class", None), name, transformers, error)
+            config.update({**_fewer(config), **settings})
             absent.append(str(name))
             return cls.from_config(config) if hasattr(cls, "from_config") else cls(config)
 
     return classmethod(from_pretrained)
 
 
-def _config_of(cls: Any, name: str, transformers: Any) -> Any:
-    """The configuration of a class; of one that takes any kind, that of the longest kind in the network's name."""
-    if getattr(cls, "config_class", None) is not None:
-        return cls.config_class()
-    kinds = [kind for kind in transformers.CONFIG_MAPPING if kind in name.lower().replace("_", "-")]
-    return transformers.CONFIG_MAPPING[max(kinds, key=len)]() if kinds else None
+def _configured_anew(owner: Any, transformers: Any) -> Any:
+    """`from_pretrained` of a configuration: from the cache of the user, else one of its kind."""
+    load: Callable[..., Any] = owner.from_pretrained.__func__
+
+    def from_pretrained(cls: Any, name: Any, *given: Any, **words: Any) -> Any:
+        try:
+            return load(cls, name, *given, **{**words, "local_files_only": True})
+        except OSError as error:
+            config = _config_of(None if cls is transformers.AutoConfig else cls, name, transformers, error)
+            known = {key: value for key, value in words.items() if hasattr(config, key)}
+            config.update({**_fewer(config), **known})
+            return config
+
+    return classmethod(from_pretrained)
+
+
+def _config_of(kind: Any, name: Any, transformers: Any, error: OSError) -> Any:
+    """A configuration of a kind; where any kind may be meant, of the longest that stands in the network's name. Raises
+    OSError where none does."""
+    if kind is not None:
+        return kind()
+    kinds = [one for one in transformers.CONFIG_MAPPING if one in str(name).lower().replace("_", "-")]
+    if not kinds:
+        raise OSError(f"{name} is not here, and its name does not say what kind of network it is") from error
+    return transformers.CONFIG_MAPPING[max(kinds, key=len)]()
+
+
+def _fewer(config: Any) -> dict[str, int]:
+    """The sizes of a configuration that no claim is about, where they are large."""
+    fewer = {key: LAYERS for key in _LAYERS if (getattr(config, key, 0) or 0) > LAYERS}
+    signs = [value for key, value in config.to_dict().items() if key.endswith("_token_id") and value]
+    if (getattr(config, "vocab_size", 0) or 0) > WORDS > max(signs, default=0):
+        fewer["vocab_size"] = WORDS
+    return fewer

@@ -21,6 +21,7 @@ from conformance.adapters.whole.record import Record, record
 from conformance.adapters.whole.running import RunningModel
 from conformance.adapters.whole.statements import argument_line
 from conformance.adapters.whole.watching import argument, user_line
+from conformance.places import file_of_class, is_users
 from conformance.protocol import Arrays
 from conformance.seeds import seed_torch
 
@@ -136,6 +137,13 @@ class DropProbes(RunningModel):
         with mode, torch.no_grad(), _Dropouts() as seen:
             self.run(inputs)
         return seen.seen
+
+    def own_dropouts(self, training: bool) -> list[Dropped]:
+        """The active ones that its options can be about: a network of a library in it keeps the rates of its own
+        configuration."""
+        of_library = not is_users(file_of_class(type(self.module)))
+        active = self.active_dropouts(training)
+        return [one for one in active if of_library or is_users(one.place)]
 
     def draws(self) -> bool:
         """Whether training mode is random in some way: layers and paths are dropped by numbers of their own."""

@@ -24,6 +24,7 @@ from conformance.adapters.whole.names import meaning_of
 from conformance.adapters.whole.part_probes import PartProbes
 from conformance.adapters.whole.shifts import ShiftProbes
 from conformance.adapters.whole.table_probes import TableProbes
+from conformance.places import file_of_class, is_users
 
 _NEVER_HANDED_ON = ("mask", "labels", "cache", "flag")
 """What an input means that no table of a part reads."""
@@ -61,6 +62,7 @@ class ExcuseProbes(ShiftProbes, TableProbes, GradientProbes, LengthProbes, PartP
             elsewhere = elsewhere or any(self.is_of_a_choice(parent) and parent not in called for parent in parents)
             elsewhere = elsewhere or own in read_beside_forward(owner, run_method(self.module.get_submodule(path)))
             elsewhere = elsewhere or self._needs_another_call(name)
+            elsewhere = elsewhere or self._is_of_a_librarys_network(path, wanted)
             beside = name in losses or (
                 name in others and (name in heads or (bool(heads) and self._of_a_needed_block(name, wanted)))
             )
@@ -69,6 +71,19 @@ class ExcuseProbes(ShiftProbes, TableProbes, GradientProbes, LengthProbes, PartP
                 excused.add(name)
         excused |= self._reached_by_more(set(wanted) - excused)
         return excused | self._reached_by_what_is_left_out(set(wanted) - excused)
+
+    def _is_of_a_librarys_network(self, path: str, wanted: Collection[str]) -> bool:
+        """Whether it lies in a network of a library that runs, and that learns by its other parameters: such a network
+        has parts for other uses, as a pooler."""
+        if not is_users(file_of_class(type(self.module))):
+            return False
+        steps = path.split(".")
+        for network in (".".join(steps[:n]) for n in range(1, len(steps) + 1)):
+            kind = type(self.module.get_submodule(network))
+            if not kind.__module__.startswith("torch.") and not is_users(file_of_class(kind)):
+                learnt = {name for name, p in self.module.named_parameters() if p.requires_grad} - set(wanted)
+                return network in self.called_paths() and any(name.startswith(f"{network}.") for name in learnt)
+        return False
 
     def _is_taken_away(self, path: str) -> bool:
         """Whether a bias is one number for each channel before a norm whose groups have one channel each, as they may

@@ -7,7 +7,7 @@ Beside what is right stands a real mistake of the same place, where there is one
 from __future__ import annotations
 
 import sys
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 
 import pytest
 
@@ -356,6 +356,12 @@ class PretrainedModel:
 
 
 class Config:
+    """As its configurations."""
+
+    @classmethod
+    def from_pretrained(cls, name, *, local_files_only=False, **options):
+        raise OSError(f"{name} is not in the cache")
+
     def __init__(self):
         self.hidden_size, self.num_hidden_layers, self.vocab_size, self.output_attentions = WIDTH, 12, 30_000, False
 
@@ -364,6 +370,10 @@ class Config:
 
     def to_dict(self):
         return vars(self) | {"pad_token_id": 0, "sep_token_id": 102}
+
+
+class AutoConfig:
+    from_pretrained = classmethod(Config.from_pretrained.__func__)
 
 
 class Network(PretrainedModel, nn.Module):
@@ -377,7 +387,12 @@ class Network(PretrainedModel, nn.Module):
 
 
 def test_a_pretrained_network_that_is_not_here_is_made_anew(monkeypatch):
-    library = SimpleNamespace(PreTrainedModel=PretrainedModel, CONFIG_MAPPING={"bert": Config})
+    library = SimpleNamespace(
+        PreTrainedModel=PretrainedModel,
+        PretrainedConfig=Config,
+        AutoConfig=AutoConfig,
+        CONFIG_MAPPING={"bert": Config},
+    )
     monkeypatch.setitem(sys.modules, "transformers", library)
     monkeypatch.delitem(sys.modules, "transformers.models.auto.auto_factory", raising=False)
     with absent_weights() as absent:
@@ -385,5 +400,71 @@ def test_a_pretrained_network_that_is_not_here_is_made_anew(monkeypatch):
     assert absent == ["bert-base-uncased"]
     assert (len(made.layers), made.words.num_embeddings, made.words.embedding_dim) == (2, 1000, WIDTH)
     assert made.config.output_attentions
+    with absent_weights():
+        config = AutoConfig.from_pretrained("some/bert-tiny", output_attentions=True)
+        assert (config.num_hidden_layers, config.hidden_size, config.output_attentions) == (2, WIDTH, True)
+        assert isinstance(Config.from_pretrained("any"), Config)
+        with pytest.raises(OSError, match="its name does not say"):
+            AutoConfig.from_pretrained("some/model")
     with pytest.raises(OSError, match="no connection"):
         Network.from_pretrained("bert-base-uncased")
+
+
+LIBRARY = """
+from torch import nn
+
+class Encoder(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.words, self.drop = nn.Embedding(23, 16), nn.Dropout(0.1)
+        self.layer, self.pooler = nn.TransformerEncoderLayer(16, 2, 32, batch_first=True), nn.Linear(16, 16)
+
+    def forward(self, ids):
+        h = self.layer(self.drop(self.words(ids)))
+        return h, self.pooler(h[:, 0])
+"""
+
+
+@pytest.fixture
+def library(monkeypatch):
+    """A package that is installed, with a network."""
+    module = ModuleType("networks")
+    module.__file__ = "/env/site-packages/networks.py"
+    monkeypatch.setitem(sys.modules, "networks", module)
+    exec(compile(LIBRARY, module.__file__, "exec"), vars(module))
+    return module
+
+
+class OfALibrary(nn.Module):
+    """Reads the words of a network, and not its pooler."""
+
+    rate = None
+
+    def __init__(self, dropout=0.2):
+        super().__init__()
+        self.encoder, self.drop = sys.modules["networks"].Encoder(), nn.Dropout(self.rate or dropout)
+        self.head, self.beside = nn.Linear(WIDTH, 5), self.part()
+
+    def part(self):
+        return None
+
+    def forward(self, ids):
+        return self.head(self.drop(self.encoder(ids)[0].mean(1)))
+
+
+class WithARateOfItsOwn(OfALibrary):
+    rate = 0.1
+
+
+class WithAPartThatIsForgotten(OfALibrary):
+    def part(self):
+        return nn.Linear(WIDTH, WIDTH)
+
+
+@pytest.mark.parametrize(
+    ("claim", "wrong"),
+    [("model-dropout-is-what-its-option-says", WithARateOfItsOwn), (GRADIENTS, WithAPartThatIsForgotten)],
+)
+def test_a_network_of_a_library_has_rates_and_parts_of_its_own(claim, wrong, library):
+    assert verdict(OfALibrary, claim) is Verdict.PASS
+    assert verdict(wrong, claim) is Verdict.FAIL
