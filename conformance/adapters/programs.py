@@ -3,18 +3,23 @@
 Many files train at their end, show their model at its full size, or read data that is not here, when they are imported;
 what is asked for is a class that they define. Their statements run one by one. One that trains or runs a model of the
 file is left out, and so is one that raises; and what reads a name that only such a statement gives is left out, too, so
-that nothing runs that lacks a part of itself.
+that nothing runs that lacks a part of itself. For a corpus, a file of text that is not here, a short text stands in: of
+it a model takes the number of its characters or words, and no claim is about them.
 """
 
 from __future__ import annotations
 
 import ast
+import io
+import os
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.machinery import SourceFileLoader
 from pathlib import Path
 from types import ModuleType
+from typing import Any
+from unittest.mock import patch
 
 LEFT_OUT: dict[str, list[str]] = {}
 """For each file that was imported so: what was left out of it and of what it imports, and why, a sentence each."""
@@ -27,6 +32,15 @@ _KEEPS = re.compile(
 """Methods of a model that do not run it."""
 _MOST = 3
 """So many sentences are told."""
+_NOT_HERE = "it raises FileNotFoundError"
+_CORPUS = (
+    20
+    * """The model reads this text, a letter or a word at a time.
+"Which word comes next?" it asks; who knows: (a) the first, (b) the second & so on...
+In 1987, on page 26,543, Quinn & Zoe's box jumped over 10 lazy foxes!
+"""
+)
+"""Letters, digits and marks, in lines."""
 
 
 def works_when_imported(path: Path) -> bool:
@@ -78,11 +92,32 @@ def _run(module: ModuleType, path: Path, said: list[str]) -> None:
     missing: set[str] = set()
     future = [node for node in tree.body if isinstance(node, ast.ImportFrom) and node.module == "__future__"]
     for statement in tree.body:
-        why = works.why(statement) or _failure([*future, statement], module, path)
+        why = works.why(statement)
+        if not why and (why := _failure([*future, statement], module, path)).startswith(_NOT_HERE):
+            with _a_corpus(said):
+                why = _failure([*future, statement], module, path)
         if why:
             said.append(f"line {statement.lineno} of {path.name} is left out: {why}")
             missing |= _given(statement)
     _take_out(module, tree, {name for name in missing if name not in vars(module)}, said)
+
+
+@contextmanager
+def _a_corpus(said: list[str]) -> Iterator[None]:
+    """Meanwhile a file of text that is not here has a short text. said: that is told there."""
+    really = io.open
+
+    def opened(file: Any, mode: str = "r", *given: Any, **words: Any) -> Any:
+        try:
+            return really(file, mode, *given, **words)
+        except FileNotFoundError:
+            if not isinstance(file, (str, os.PathLike)) or Path(file).suffix != ".txt" or not set(mode) <= set("rt"):
+                raise
+            said.append(f"{Path(file).name} is not here: a short text stands in for it")
+            return io.StringIO(_CORPUS)
+
+    with patch("builtins.open", opened), patch("io.open", opened):
+        yield
 
 
 def _failure(statements: list[ast.stmt], module: ModuleType, path: Path) -> str:

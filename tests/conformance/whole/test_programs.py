@@ -72,21 +72,38 @@ def test_a_start_of_the_program_is_no_training_at_import(made, tmp_path):
 
 def test_data_that_are_not_there_are_left_out(made, tmp_path):
     text = (
-        "text = open('no_such_file.txt').read()\nwords = set(text)\ndef encode(s):\n    return [words[c] for c in s]\n"
+        "text = open('no_such_file.csv').read()\nwords = set(text)\ndef encode(s):\n    return [words[c] for c in s]\n"
     )
     assert made("Net", text + NET).fresh().head.out_features == 11
     told = programs.told(tmp_path / "model.py")
     assert told[0].endswith(
-        "of model.py is left out: it raises FileNotFoundError: [Errno 2] No such file or directory: 'no_such_file.txt'"
+        "of model.py is left out: it raises FileNotFoundError: [Errno 2] No such file or directory: 'no_such_file.csv'"
     )
     assert "encode is left out: it reads words" in told
 
 
 @pytest.mark.parametrize("reads", ["n_words", "size()"])
 def test_a_class_that_needs_what_is_left_out_is_refused_as_before(made, reads):
-    text = "n_words = len(open('no_such_file.txt').read())\n\ndef size():\n    return n_words\n"
-    with pytest.raises(SpecificationError, match=r"importing it opens the file no_such_file\.txt"):
+    text = "n_words = len(open('no_such_file.csv').read())\n\ndef size():\n    return n_words\n"
+    with pytest.raises(SpecificationError, match=r"importing it opens the file no_such_file\.csv"):
         made("Net", text + NET.replace("nn.Embedding(vocab, 8)", f"nn.Embedding({reads}, 8)"))
+
+
+@pytest.mark.parametrize(
+    "reads", ["open('corpus.txt', encoding='utf-8').read()", "__import__('pathlib').Path('corpus.txt').read_text()"]
+)
+def test_for_a_corpus_that_is_not_here_a_short_text_stands_in(made, tmp_path, reads):
+    text = f"text = {reads}\nn_words = len(set(text))\n"
+    net = NET.replace("nn.Embedding(vocab, 8)", "nn.Embedding(n_words, 8)")
+    assert 40 < made("Net", text + net).fresh().table.num_embeddings < 100
+    assert "corpus.txt is not here: a short text stands in for it" in programs.told(tmp_path / "model.py")
+    (tmp_path / "corpus.txt").write_text("abc")
+    assert made("Net", text.replace("corpus", f"{tmp_path}/corpus") + net).fresh().table.num_embeddings == 3
+
+
+def test_what_is_written_is_no_corpus(made, tmp_path):
+    made("Net", f"open('{tmp_path}/no_folder/corpus.txt', 'w').write('abc')\n" + NET)
+    assert "it raises FileNotFoundError" in programs.told(tmp_path / "model.py")[0]
 
 
 def test_what_another_file_lacks_is_left_out_there(made):
