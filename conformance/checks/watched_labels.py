@@ -254,19 +254,24 @@ def keeps_the_label(impl: Any, draw: Draw) -> Evidence:
 @check("run-loss-compares-like-shapes", roles=RUN)
 def like_shapes(impl: Any, draw: Draw) -> Evidence:
     """What a loss compares number by number has one shape, so that nothing is broadcast."""
-    losses = [loss for loss in trained(run_of(impl)) if loss.name not in ("cross_entropy", "nll_loss")]
-    if not losses:
+    from conformance.watch.events import Difference, Loss
+
+    run = run_of(impl)
+    losses = [loss for loss in run.of(Loss) if loss.gradients and loss.name not in ("cross_entropy", "nll_loss")]
+    compared = [*losses, *run.of(Difference)]
+    if not compared:
         raise NotProvided("no loss that compares number by number was seen")
-    wrong = next((loss for loss in losses if loss.shapes), None)
+    wrong = next((one for one in compared if one.shapes), None)
     if wrong is None:
         return kept("input and target have one shape")
+    name = wrong.name if isinstance(wrong, Loss) else "The difference of answers and targets"
     return broken(
         wrong,
-        f"the shapes of input and target of {wrong.name}",
+        f"the shapes of input and target of {name}" if isinstance(wrong, Loss) else "the shapes of answers and targets",
         "the same",
         wrong.shapes,
-        at=lambda lines: lines.first(wrong.place, lines.turned(wrong)),
-        diagnosis=f"{wrong.name} broadcasts {wrong.shapes}: it compares each answer with the targets of all others.",
+        at=lambda lines: lines.first(wrong.place, lines.turned(wrong)) if isinstance(wrong, Loss) else (),
+        diagnosis=f"{name} broadcasts {wrong.shapes}: it compares each answer with the targets of all others.",
         mend="give both the same shape: squeeze the answers, or unsqueeze the targets",
     )
 

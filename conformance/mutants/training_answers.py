@@ -1,6 +1,6 @@
 """Mutants of training scripts that compare answers: CTC, two towers, a teacher; and of what a script sets up."""
 
-from conformance.mutants.script import EPOCHS, MASKED, PAIRS, PRETRAINING, SPEECH, TRAINER, script
+from conformance.mutants.script import EPOCHS, MASKED, PAIRS, PRETRAINING, SPEECH, TRAINER, TRANSLATION, script
 
 # --- frames and phones ----------------------------------------------------------------------------
 
@@ -194,4 +194,11 @@ script(
     ("tgt_out.reshape(-1))", "tgt_out.masked_fill(tgt_out == EOS, PAD).reshape(-1))"),
     breaks=("run-ends-are-learned",),
     defect="The tokens that end texts are left out of the loss with padding.",
+)
+script(
+    "DifferenceBroadcasts",
+    TRANSLATION,
+    ("/ count\n", "/ count + (out.mean(2)[:, :1] - torch.full((len(src),), -3.0)).square().mean()\n"),
+    breaks=("run-loss-compares-like-shapes",),
+    defect="A difference of (B, 1) and (B,) that is squared by hand compares each answer with all targets.",
 )

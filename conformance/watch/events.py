@@ -154,6 +154,14 @@ class Written(Event):
 
 
 @dataclass(kw_only=True)
+class Difference(Event):
+    """Answers minus targets, or the other way round, that a script writes by hand: one number for each row. shapes: of
+    both, where these are broadcast to all pairs of rows."""
+
+    shapes: str = ""
+
+
+@dataclass(kw_only=True)
 class Margin(Event):
     """A `logsigmoid` that is learned from. largest: of the margins it got, by size; spread: how far they differ.
     is_at_start: whether the model that learns and one beside it had the same weights. is_new: whether the one beside it

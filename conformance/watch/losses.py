@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from conformance.watch.comparing import apart, frames_of, holds_itself, pairs_of, sides_of
-from conformance.watch.events import Loss, Targets
+from conformance.watch.events import Difference, Loss, Targets
 from conformance.watch.targets import LARGEST, Array, Question, kind_of, mode, tail_of
 from conformance.watch.watcher import Watcher, place
 
@@ -29,6 +29,8 @@ def tap(watcher: Watcher) -> None:
     for owner in (F, torch, Tensor):
         for name in ("softmax", "sigmoid"):
             watcher.around(owner, name, taps.softmax)
+    for name in ("sub", "__sub__"):
+        watcher.around(Tensor, name, taps.difference)
 
 
 _SHAPES = re.compile(r"(Unsafe)?View|ReshapeAlias|(Uns|S)queeze|Slice|Select|Index|T|Transpose|Permute|Clone|ToCopy")
@@ -51,6 +53,20 @@ class _Losses:
         result: Tensor = original(*rest, **keywords)
         if self.watcher.is_close and result.grad_fn is not None:
             self.watcher.seen.softmaxes.append((result.grad_fn, place()))
+        return result
+
+    def difference(self, original: Any, one: Tensor, other: Any, *rest: Any, **keywords: Any) -> Tensor:
+        """Of numbers that learn, one for each row, and numbers that do not, outside of every module."""
+        result: Tensor = original(one, other, *rest, **keywords)
+        watcher = self.watcher
+        if not watcher.is_close or watcher.depth or not isinstance(other, Tensor) or not isinstance(one, Tensor):
+            return result
+        rows = one.shape[0] if one.dim() else 0
+        is_of_rows = rows > 1 and all(x.dim() and x.shape[0] == x.numel() == rows for x in (one, other))
+        answers = [x for x in (one, other) if x.requires_grad]
+        if is_of_rows and len(answers) == 1 and answers[0].grad_fn is not None and other.is_floating_point():
+            pairs = result.numel() == rows * rows
+            watcher.add(Difference(shapes=f"{tuple(one.shape)} and {tuple(other.shape)}" if pairs else ""))
         return result
 
     def other(self, name: str) -> Any:

@@ -69,3 +69,38 @@ def test_a_gradient_tells_the_label_only_where_one_number_of_a_row_stands_out():
     assert labels_of(np.array([[0.1, -0.7, 0.6], [0.4, 0.1, -0.5]]), True).tolist() == [1, 2]
     assert labels_of(np.array([[0.1, -0.7, 0.6], [0.4, 0.1, -0.5]]), False) is None  # a divergence from a teacher
     assert labels_of(np.array([[0.1, 0.7, 0.2], [0.4, 0.1, 0.5]]), True) is None  # a sum that nothing is taken from
+
+
+COMPARED = """
+import torch
+from torch import nn
+torch.manual_seed(0)
+x, prices = torch.randn(16, 5), torch.randn(16)
+centres = nn.Parameter(torch.randn(16))
+model = nn.Linear(5, 1)
+optimizer = torch.optim.SGD([*model.parameters(), centres], lr=0.1)
+for step in range(2):
+    optimizer.zero_grad()
+    scores = model(x)
+    {loss}
+    loss.backward()
+    optimizer.step()
+"""
+
+
+@pytest.mark.parametrize(
+    ("loss", "verdict"),
+    [
+        ("loss = (scores.squeeze(-1) - prices).square().mean()", Verdict.PASS),
+        ("loss = (scores - prices[:, None]).abs().mean()", Verdict.PASS),
+        ("loss = (scores - prices).square().mean()", Verdict.FAIL),
+        ("loss = (prices - scores).square().mean()", Verdict.FAIL),
+        ("loss = torch.relu(1 - (scores - scores.squeeze(-1))).mean()", Verdict.NOT_SEEN),  # pairs of answers
+        ("loss = (x[:, :1] - centres).square().mean() + scores.mean()", Verdict.NOT_SEEN),  # and of centres
+    ],
+)
+def test_differences_by_hand_compare_each_answer_with_its_own_target(loss, verdict):
+    found = results_of(run_of(COMPARED.format(loss=loss), "train.py", steps=2).run)["run-loss-compares-like-shapes"]
+    assert found.verdict is verdict
+    if verdict is Verdict.FAIL:
+        assert loss in found.place
