@@ -128,6 +128,20 @@ def _to_all(source: Source) -> Iterator[Fitted]:
         judging = [name for name in parts if names_judging(name)]
         if judging and any(map(names_training, parts)):
             yield Fitted(scaler, whole.id, judging[0], source.place(call))
+        elif other := _fitted_beside(source, call):
+            yield Fitted(scaler, whole.id, other, source.place(call))
+
+
+def _fitted_beside(source: Source, call: ast.Call) -> str:
+    """The rows that judge, by their name, where another scaler of the same kind is fitted to the rows of training:
+    `Scaler().fit(y[train])` beside `Scaler().fit(x)`."""
+    inside = [*source.inside(source.function(call))]
+    alike = [n for n in inside if isinstance(n, ast.Call) and ast.unparse(n.func) == ast.unparse(call.func)]
+    rows = [n.args[0].slice for n in alike if n.args and isinstance(n.args[0], ast.Subscript)]
+    if not any(isinstance(one, ast.Name) and names_training(one.id) for one in rows):
+        return ""
+    given = [n.id for n in inside if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)]
+    return next(filter(names_judging, given), "")
 
 
 def _is_scaled(value: ast.expr, scaler: str, whole: str) -> bool:

@@ -214,3 +214,14 @@ def test_a_scaler_that_is_fitted_to_all_is_told(fitted, cut, expected):
     before = "train_x = data[:n]\n" if fitted == "train_x" else ""
     text = before + FITS.format(fitted, cut)
     assert judged("run-scaling-is-fitted-in-training", text, f"scaler = Scaler().fit({fitted})") is expected
+
+
+@pytest.mark.parametrize(("fitted", "expected"), [("data[train]", NOT_SEEN), ("data", FAIL), ("data[order]", NOT_SEEN)])
+def test_a_scaler_that_is_fitted_to_all_beside_one_of_the_training_rows_is_told(fitted, expected):
+    text = FITS.partition("scaler")[0] + (
+        "order = torch.randperm(len(data))\nval, train = order[:4], order[4:]\nlabels = data[:, :1]\n"
+        f"x_scaler = Scaler().fit({fitted})\ny_scaler = Scaler().fit(labels[train])\n"
+        "def rows(which):\n    return x_scaler.transform(data[which]), y_scaler.transform(labels[which])\n"
+    )
+    line = f"x_scaler = Scaler().fit({fitted})"
+    assert judged("run-scaling-is-fitted-in-training", text, line) is expected
