@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from conformance.check import check
@@ -109,7 +109,34 @@ def shifted_once(impl: Any, draw: Draw) -> Evidence:
                 + ("the labels are shifted twice." if offset == 2 else "the shift goes the wrong way."),
                 mend="shift once: compare logits[:, :-1] with labels[:, 1:], or give labels that are shifted already",
             )
+    if (judged := _judged_unshifted(run)) is not None:
+        return broken(
+            judged,
+            "where the labels of an evaluation stand",
+            "one token ahead, as in training",
+            "at the tokens of the input",
+            at=lambda lines: lines.shift(run, judged, is_missing=True),
+            diagnosis="In evaluation each label is the token that the model gets at its place, and in training the "
+            "next one: what is measured is not what is learned.",
+            mend="shift in evaluation, too: compare logits[:, :-1] with labels[:, 1:]",
+        )
     return kept("the labels are nowhere shifted twice or backwards")
+
+
+def _judged_unshifted(run: Any) -> Any:
+    """A loss of an evaluation whose labels are the tokens of the input, where those of training are the next ones;
+    None where there is none."""
+    from conformance.watch.events import Loss
+
+    if not all(loss.targets.offsets.get(1, 0.0) >= SURE for loss in of_tokens(run)):
+        return None
+    asked = (loss for loss in run.of(Loss) if not loss.gradients and loss.targets is not None)
+    return next((loss for loss in asked if _is_held(loss.targets.offsets)), None)
+
+
+def _is_held(offsets: Mapping[int, float]) -> bool:
+    """Whether labels are the tokens of the input, and not the next ones."""
+    return offsets.get(0, 0.0) >= SURE > offsets.get(1, 0.0)
 
 
 @check("run-input-does-not-hold-its-answer", roles=RUN)

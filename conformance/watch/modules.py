@@ -68,6 +68,7 @@ class _Modules(Calls):
             if frame is not None:
                 module, inputs = frame.f_locals["self"], ()
             gradients, autocast = torch.is_grad_enabled(), torch.is_autocast_enabled("cpu")
+            watcher.called(gradients)
             with watcher.looking():
                 self._outermost(module, inputs, gradients, autocast)
             if watcher.is_close and gradients:

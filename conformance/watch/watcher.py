@@ -103,6 +103,7 @@ class Watcher:
         self.direct: FrameType | None = None
         self.depth = 0
         self.scale = 1.0
+        self.judged, self.is_judging = 0, False
         self.is_over, self.in_backward = False, False
 
     def __enter__(self) -> Watcher:
@@ -119,12 +120,17 @@ class Watcher:
     @property
     def is_close(self) -> bool:
         """Whether this step is one of those that are looked at in detail: the first ones, and the first ones after a
-        module or an optimizer is new."""
-        return self.run.steps < self._close_until
+        module or an optimizer is new; or whether this is one of the first calls that judge a model that has learned."""
+        return self.run.steps < self._close_until or (self.is_judging and self.judged <= CLOSE)
 
     def look_closely(self) -> None:
         """Something is new: look at the next steps in detail."""
         self._close_until = self.run.steps + CLOSE
+
+    def called(self, gradients: bool) -> None:
+        """An outermost module is called: with gradients to learn, without to judge what was learned."""
+        self.is_judging = not gradients and self.run.steps > 0
+        self.judged += self.is_judging
 
     # --- taps -------------------------------------------------------------------------------------
 

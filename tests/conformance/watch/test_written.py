@@ -104,3 +104,35 @@ def test_differences_by_hand_compare_each_answer_with_its_own_target(loss, verdi
     assert found.verdict is verdict
     if verdict is Verdict.FAIL:
         assert loss in found.place
+
+
+JUDGED = """
+import torch
+from torch import nn
+import torch.nn.functional as F
+torch.manual_seed(0)
+ids = torch.randint(1, 12, (8, 10))
+model = nn.Sequential(nn.Embedding(12, 8), nn.Linear(8, 12))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for step in range(6):
+    optimizer.zero_grad()
+    F.cross_entropy(model(ids[:, :-1]).flatten(0, 1), ids[:, 1:].flatten()).backward()
+    optimizer.step()
+model.eval()
+with torch.no_grad():
+    {data}
+    keep = asked != 3
+    loss = F.cross_entropy(logits[keep], asked[keep])
+model.train()
+"""
+
+
+@pytest.mark.parametrize(
+    ("data", "verdict"),
+    [
+        ("logits, asked = model(ids)[:, :-1], ids[:, 1:]", Verdict.PASS),
+        ("logits, asked = model(ids), ids", Verdict.FAIL),
+    ],
+)
+def test_an_evaluation_asks_for_the_next_words_as_training_does(data, verdict):
+    assert results_of(run_of(JUDGED.format(data=data), "train.py", steps=9).run)[SHIFTED].verdict is verdict
