@@ -274,9 +274,17 @@ class Lookups(Watching):
 
     def read_behind_a_start(self, ids: Tensor) -> list[Tensor]:
         """The tables that were read by these ids, (B, T), with one word before them."""
+        return [table for table, way in self._with_one_more(ids) if torch.equal(way[:, 1:], ids)]
+
+    def read_before_one_more(self, ids: Tensor) -> list[Tensor]:
+        """The tables that were read by these ids, (B, T), with one word behind them: by labels as they are."""
+        return [table for table, way in self._with_one_more(ids) if torch.equal(way[:, :-1], ids)]
+
+    def _with_one_more(self, ids: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
+        """The tables, and the ids by which they were read, (B, T + 1)."""
         rows, length = ids.shape
-        ways = [(table, way) for table, seen in self.seen if seen.ndim == 2 for way in (seen, seen.T)]
-        return [t for t, way in ways if way.shape == (rows, length + 1) and torch.equal(way[:, 1:], ids)]
+        ways = ((table, way) for table, seen in self.seen if seen.ndim == 2 for way in (seen, seen.T))
+        return ((table, way) for table, way in ways if way.shape == (rows, length + 1))
 
 
 def _is_shifted(indices: Tensor, ids: Tensor) -> bool:

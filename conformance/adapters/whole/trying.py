@@ -84,6 +84,8 @@ class Trial:
             listed = self.module(**arguments)
         if not candidate.treats_places_alike(listed, B):
             raise TypeError("the places of what would be a list have different answers")
+        if candidate.starts and lookups.read_before_one_more(data[candidate.main.meaning]):
+            return self.in_order(replace(candidate, starts=False), length)
         result = candidate.unlisted(listed, B)
         read = self.with_vocabularies(candidate, data, lookups, length)
         if read.in_lists and not read.main.vocab:

@@ -42,9 +42,11 @@ class Answering(nn.Module):
         return self.encoder(self.embedded(src), src_key_padding_mask=hidden), hidden
 
     def forward(self, src, labels):
-        words = torch.cat([torch.full_like(labels[:, :1], self.hp.pad), labels[:, :-1]], 1)
-        logits = self.decode(words.clamp(min=0), *self.encode(src))
+        logits = self.decode(self.shifted(labels).clamp(min=0), *self.encode(src))
         return logits, F.cross_entropy(logits.flatten(0, 1), labels.flatten(), ignore_index=self.hp.ignore)
+
+    def shifted(self, labels):
+        return torch.cat([torch.full_like(labels[:, :1], self.hp.pad), labels[:, :-1]], 1)
 
     @torch.no_grad()
     def respond(self, src, limit=8):
@@ -61,6 +63,13 @@ class Answering(nn.Module):
 
 class SeesTheNext(Answering):
     diagonal = 2
+
+
+class ReadsItsLabels(Answering):
+    """Its decoder is given the very words that it shall answer with."""
+
+    def shifted(self, labels):
+        return labels
 
 
 def said(cls, claim):
@@ -81,3 +90,8 @@ def test_its_target_is_causal(cls, verdict):
 @pytest.mark.parametrize("claim", ["generate-takes-the-best-token", "generate-stops-at-the-end-token"])
 def test_it_writes_behind_its_own_start_and_ends_where_its_settings_say(claim):
     assert said(Answering, claim) == "PASS"
+
+
+@pytest.mark.parametrize(("cls", "verdict"), [(Answering, "PASS"), (ReadsItsLabels, "FAIL")])
+def test_its_decoder_does_not_read_what_it_shall_answer_with(cls, verdict):
+    assert said(cls, "losses-teach-the-next-word") == verdict
