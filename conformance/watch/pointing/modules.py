@@ -150,6 +150,8 @@ _MADE = re.compile(r"tril|triu|subsequent|causal")
 PADS = re.compile(r"pad|mask")
 _WEIGHED = re.compile(r"softmax")
 _POOLED = re.compile(r"\.(mean|sum|max|amax)\((dim=)?1\b")
+_WRITES = re.compile(r"multinomial|topk\(|def (generate|sample)")
+"""What a method says that writes words: it hides scores of words, and no words."""
 _ANSWERS = re.compile(r"(tgt|trg|target|dec\w*)_mask\w* =")
 _OTHERS = re.compile(r"(src|source|enc\w*|pad\w*)_mask\w* =")
 _FILLS = re.compile(r"pad_sequence|padding_value")
@@ -172,7 +174,8 @@ def hides(run: Any, probe: Any, wanted: re.Pattern[str] = _MADE) -> list[str]:
     pooled: list[str] = []
     for source, owner in classes(run):
         for method in owner.body:
-            if isinstance(method, FUNCTIONS[:2]) and method.name != "__init__":
+            writes = isinstance(method, FUNCTIONS[:2]) and _WRITES.search(ast.unparse(method))
+            if isinstance(method, FUNCTIONS[:2]) and method.name != "__init__" and not writes:
                 applied += statements(source, method, _APPLIED)
                 weighed += statements(source, method, _WEIGHED)
                 pooled += statements(source, method, _POOLED)

@@ -115,6 +115,44 @@ def test_the_line_of_a_mistake_is_named(name):
     assert result.place.rpartition(": ")[2] in text
 
 
+WRITER = """
+import torch
+from torch import nn
+import torch.nn.functional as F
+torch.manual_seed(0)
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.table, self.head = nn.Embedding(17, 16), nn.Linear(16, 17)
+    def generate(self, ids):
+        logits = self(ids)[:, -1]
+        best = logits.topk(3).values
+        logits = logits.masked_fill(logits < best[:, -1:], float("-inf"))
+        return torch.cat([ids, torch.multinomial(logits.softmax(-1), 1)], 1)
+    def forward(self, ids):
+        x = self.table(ids)
+        scores = x @ x.mT / 4
+        sees = torch.ones(ids.shape[1], ids.shape[1]).tril(diagonal=0)
+        scores = scores.masked_fill(sees == 0, -1e9)
+        return self.head(x + scores.softmax(-1) @ x)
+model = Net()
+optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
+ids = torch.randint(17, (8, 9))
+for step in range(3):
+    optimizer.zero_grad()
+    F.cross_entropy(model(ids[:, :-1]).flatten(0, 1), ids[:, 1:].flatten()).backward()
+    optimizer.step()
+"""
+
+
+def test_the_line_of_a_mask_is_none_that_hides_scores_of_words():
+    results = results_of(run_of(WRITER.replace("diagonal=0", "diagonal=1"), "train.py", steps=9).run)
+    found = results["run-future-is-hidden"]
+    assert found.verdict is Verdict.FAIL
+    assert any("tril" in place for place in [found.place, *found.also])
+    assert not any("best" in place for place in [found.place, *found.also])
+
+
 def line(place):
     return int(re.match(r".*?\.py:(\d+)", place)[1])
 
