@@ -1,7 +1,8 @@
-"""The check of writers that are given sources with padding: it changes nothing of what they write."""
+"""Checks of writers that are given texts with padding: it changes nothing of what they write."""
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,7 @@ from conformance.check import check
 from conformance.checks.generation import alike, script, writers
 from conformance.draw import Draw
 from conformance.evidence import Evidence, all_of, true
-from conformance.protocol import Array, NotProvided
+from conformance.protocol import Array, Arrays, NotProvided
 
 SHORT, LONG, NEW = 4, 6, 3
 """How long the first source is with and without padding, and how many tokens are written."""
@@ -52,6 +53,29 @@ def _takes_its_mask(subject: Any, writer: Any, data: dict[str, Array]) -> bool:
     """Whether it is handed the mask of the source."""
     masks = {mask.parameter for mask in subject.calling.masks if mask.padding}
     return bool(masks & set(writer.arguments(subject, data, None, NEW, {})))
+
+
+def written_behind_padding(subject: Any, alone: Arrays, padded: Arrays) -> Evidence | None:
+    """Whether writers that are handed a mask choose from the same scores for a sentence and for it behind padding; None
+    where none takes both."""
+    parts, target = [], script(subject, 1, NEW)
+    with suppress(NotProvided):
+        for writer in writers(subject):
+            if writer.form != "(B, T)" or writer.beam or not _takes_its_mask(subject, writer, padded):
+                continue
+            own, behind = (writer.write(subject, data, NEW, script=target) for data in (alone, padded))
+            apart = [alike(one.scores, other.scores) for one, other in zip(own.steps, behind.steps, strict=False)]
+            same = all(far <= 10 * max(own.noise, 1e-6) for far in apart)
+            what = f"what {writer.name} chooses from behind padding"
+            parts.append(
+                true(what, same, "as for the sentence alone", "otherwise").saying(
+                    diagnosis=f"Padding in front of a sentence changes what {writer.name} writes, and not what forward "
+                    "answers: words that are written stand at other places, or see the padding.",
+                    place=writer.line_of(r"(?i)\b\w*(pos|place)\w*\s*=", r"(?i)mask\w*\s*="),
+                    mend="count the places of new words from the mask: mask.sum(1) - 1",
+                )
+            )
+    return all_of(*parts) if parts else None
 
 
 def _same(writer: Any, alone: list[Any], beside: list[Any], noise: float) -> Evidence:

@@ -10,6 +10,7 @@ import numpy as np
 from conformance.check import check
 from conformance.checks.language_models import changes, padded_equal, window
 from conformance.checks.options import with_every_option
+from conformance.checks.padded_sources import written_behind_padding
 from conformance.checks.whole_models import distance, equal, judged
 from conformance.draw import Draw
 from conformance.evidence import Evidence, all_of, close, note, true
@@ -282,11 +283,13 @@ NOT_LEFT = (
 
 @check("model-left-padding-changes-nothing-where-said", roles=("model",))
 def left_padding(impl: Any, draw: Draw) -> Evidence:
-    """Padding in front of a sentence changes no answer to its words, where the code says that it may stand there."""
+    """Padding in front of a sentence changes no answer to its words, and none that is written behind them, where the
+    code says that it may stand there."""
     subject = impl.build("model", {})
     name = subject.calling.main.meaning
     how = subject.padding_of(name)
-    if not subject.line_of(LEFT) or subject.line_of(NOT_LEFT) or subject.calling.two_sided or not subject.free_length:
+    says = subject.line_of(LEFT) or re.search(LEFT, subject.heading())
+    if not says or subject.line_of(NOT_LEFT) or subject.calling.two_sided or not subject.free_length:
         raise NotProvided("its code does not say that padding may stand on the left")
     if subject.line_of(r"(?i)\b(self\.)?item_?emb|\b(num|n)_items\b"):  # Kang and McAuley 2018, section III
         raise NotProvided("it reads items, in windows of one length that are filled from the left: no place moves")
@@ -305,7 +308,7 @@ def left_padding(impl: Any, draw: Draw) -> Evidence:
             parts.append(equal(f"{key} of a sentence behind padding", subject, other[key], value))
     evidence = judged(subject, all_of(*parts))
     if evidence.ok:
-        return evidence
+        return written_behind_padding(subject, alone, padded) or evidence
     seen = str(subject.padding_seen(name).place or "")
     return evidence.saying(
         diagnosis="Padding on the left changes the answer to the words behind it: positions count it, or it is seen.",

@@ -3,15 +3,17 @@
 A checkpoint of the author's lies on the author's disk, and pretrained weights in the network. No claim is about them:
 each draws its own. So where a constructor asks for a file of weights that is not there, it gets nothing, and a module
 that is told to load nothing stays as it is. A pretrained network of transformers is made from its configuration, with
-few layers, and one of timm without its weights; what lies in the cache of the user is taken from there.
+few layers, its tokenizer knows few words, and a network of timm is made without its weights; what lies in the cache of
+the user is taken from there.
 """
 
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from typing import Any
 from unittest.mock import patch
 
@@ -92,6 +94,8 @@ _LAYERS = (
 
 def _stand_in_for_pretrained(stack: ExitStack, absent: list[str]) -> None:
     """Until the stack is closed, a pretrained network that is not here is made with weights of its own."""
+    if (hub := sys.modules.get("huggingface_hub.constants")) is not None:
+        stack.enter_context(patch.object(hub, "HF_HUB_OFFLINE", True))  # asks nobody, and waits for nobody
     if (transformers := sys.modules.get("transformers")) is not None:
         automatic: Any = sys.modules.get("transformers.models.auto.auto_factory")
         owners = [transformers.PreTrainedModel, *([automatic._BaseAutoModelClass] if automatic else [])]
@@ -99,6 +103,8 @@ def _stand_in_for_pretrained(stack: ExitStack, absent: list[str]) -> None:
             stack.enter_context(patch.object(owner, "from_pretrained", _made_anew(owner, transformers, absent)))
         for owner in (transformers.PretrainedConfig, transformers.AutoConfig):
             stack.enter_context(patch.object(owner, "from_pretrained", _configured_anew(owner, transformers)))
+        for owner in (transformers.PreTrainedTokenizerBase, transformers.AutoTokenizer):
+            stack.enter_context(patch.object(owner, "from_pretrained", _numbered_anew(owner, transformers)))
     if (builder := sys.modules.get("timm.models._builder")) is not None:
         stack.enter_context(
             patch.object(builder, "load_pretrained", lambda *given, **words: absent.append("pretrained"))
@@ -122,6 +128,10 @@ def _made_anew(owner: Any, transformers: Any, absent: list[str]) -> Any:
     return classmethod(from_pretrained)
 
 
+_OF_FILES = re.compile(r"^_|cache_dir|force_|local_files|proxies|revision|subfolder|token$|trust_|user_agent|_kwargs$")
+"""Options that say where and how files are fetched."""
+
+
 def _configured_anew(owner: Any, transformers: Any) -> Any:
     """`from_pretrained` of a configuration: from the cache of the user, else one of its kind."""
     load: Callable[..., Any] = owner.from_pretrained.__func__
@@ -133,7 +143,33 @@ def _configured_anew(owner: Any, transformers: Any) -> Any:
             config = _config_of(None if cls is transformers.AutoConfig else cls, name, transformers, error)
             known = {key: value for key, value in words.items() if hasattr(config, key)}
             config.update({**_fewer(config), **known})
-            return config
+            unused = {key: value for key, value in words.items() if key not in known and not _OF_FILES.search(key)}
+            return (config, unused) if words.get("return_unused_kwargs") else config
+
+    return classmethod(from_pretrained)
+
+
+_SIGNS = {0: "pad", 100: "unk", 101: "cls", 102: "sep", 103: "mask", 104: "bos", 105: "eos"}
+"""The special words of a tokenizer that is not here, by their numbers, which are BERT's where BERT has them."""
+
+
+def _numbered_anew(owner: Any, transformers: Any) -> Any:
+    """`from_pretrained` of a tokenizer: from the cache of the user, else one that numbers WORDS words."""
+    load: Callable[..., Any] = owner.from_pretrained.__func__
+
+    def from_pretrained(cls: Any, name: Any, *given: Any, **words: Any) -> Any:
+        import tokenizers  # transformers needs it, too
+
+        with suppress(OSError, ValueError):
+            found = load(cls, name, *given, **{**words, "local_files_only": True})
+            if len(found) > len(found.all_special_tokens):  # it may be made without any file, and knows no word then
+                return found
+        signs = {number: f"[{sign.upper()}]" for number, sign in _SIGNS.items()}
+        known = {signs.get(number, f"word{number}"): number for number in range(WORDS)}
+        made = tokenizers.Tokenizer(tokenizers.models.WordLevel(known, unk_token=signs[100]))
+        made.pre_tokenizer = tokenizers.pre_tokenizers.Whitespace()
+        special = {f"{sign}_token": signs[number] for number, sign in _SIGNS.items()}
+        return transformers.PreTrainedTokenizerFast(tokenizer_object=made, **special)
 
     return classmethod(from_pretrained)
 

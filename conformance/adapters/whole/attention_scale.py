@@ -43,7 +43,7 @@ def scale(core: AttentionCore) -> Iterator[Finding]:
         return
     if any(math.isclose(got, expected / math.sqrt(terms), rel_tol=1e-4) for terms in {1, core.terms}):
         return
-    name, certain = _wrong_scale(core, got)
+    name, certain = _wrong_scale(core, got, _scale_place(core, ops))
     certain = certain and not has_unit_vectors(core)  # of length 1: the factors are theirs, and a temperature
     if not certain and _scale_is_named(core, got):
         sentence = f"The scores are scaled by {got:.6g} ({name}), as the code or its configuration says."
@@ -71,8 +71,12 @@ def _scale_place(core: AttentionCore, ops: list[Op]) -> Place | None:
     return made_line(place, module, number) if place and module is not None and number else place
 
 
-def _wrong_scale(core: AttentionCore, got: float) -> tuple[str, bool]:
-    """A name for a scale that is not the formula's, and whether no design uses it."""
+_ROOT = re.compile(r"sqrt|\*\* ?\(?-? ?(0?\.5|1 ?/ ?2)")
+
+
+def _wrong_scale(core: AttentionCore, got: float, place: Place | None) -> tuple[str, bool]:
+    """A name for a scale that is not the formula's, and whether no design uses it. place: the line that makes it: where
+    the model is as wide as a head is squared, its text tells 1 / d from the root of the whole width."""
     width, heads = core.width, core.order.shape[1]
     times = sum(
         math.isclose(abs(math.log(part)), math.log(width) / 2, rel_tol=1e-3)
@@ -88,6 +92,8 @@ def _wrong_scale(core: AttentionCore, got: float) -> tuple[str, bool]:
     }
     for projection in core.sides["query"].projections:
         model = projection.base.shape[-1]
+        if model == width**2 and place is not None and _ROOT.search(place.text):
+            names.pop(1 / width, None)
         names.setdefault(1 / math.sqrt(model), ("1 / sqrt(d_model), the width of all heads together", True))
         names.setdefault(1 / model, ("1 / d_model", False))
     names.setdefault(1 / math.sqrt(width * heads), ("1 / sqrt(d_model), the width of all heads together", True))

@@ -10,11 +10,23 @@ import sys
 from collections.abc import Iterator
 from contextlib import suppress
 from functools import cache, lru_cache
+from itertools import takewhile
 from textwrap import dedent
 
 from torch import nn
 
 from conformance.places import is_users
+
+
+def heading_of(cls: type) -> str:
+    """What the file of a class of the user's says first: its docstring, or the comment that it begins with."""
+    module = sys.modules.get(cls.__module__)
+    if module is None or cls.__module__.split(".")[0] == "torch":
+        return ""
+    lines = linecache.getlines(getattr(module, "__file__", None) or "")
+    comment = takewhile(lambda line: line.startswith("#"), lines)
+    said = [line.lstrip("# ") or "\n" for line in comment if not line.startswith("#!")]
+    return (module.__doc__ or "".join(said)).strip()
 
 
 @cache

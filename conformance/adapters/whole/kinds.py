@@ -10,6 +10,7 @@ import inspect
 import re
 import sys
 from collections.abc import Iterable, Iterator
+from types import FunctionType, SimpleNamespace
 
 import torch
 from torch import nn
@@ -17,8 +18,9 @@ from torch import nn
 from conformance.adapters.inference.facts import Fact
 from conformance.adapters.whole.calling import Calling
 from conformance.adapters.whole.chained import has_two_stacks
-from conformance.adapters.whole.class_source import source_of
+from conformance.adapters.whole.class_source import heading_of, source_of
 from conformance.adapters.whole.configs import settings_of
+from conformance.adapters.whole.decoding import MODELS
 from conformance.adapters.whole.layouts import ONE_ANSWER
 from conformance.adapters.whole.used_functions import text_of, used_functions
 
@@ -40,6 +42,8 @@ _TWO_WAY_METHODS = re.compile(
 )
 _SHIFTED_SCORES = re.compile(r"(logits|scores|out\w*|self\(\w+)\[((:|\.\.\.), ?)?:-1(, ?:)?\]\)?")
 _SHIFTED_LABELS = re.compile(r"(labels?|targets?|\w*ids|\w*tokens|notes|events|items|y|x)\[((:|\.\.\.), ?)?1:\]")
+_WRITES = (re.compile(r"\[:, -1(, :)?\]"), re.compile(r"argmax|multinomial|topk"), re.compile(r"\bcat\(|\.append\("))
+"""What a method that writes words says: it reads the last scores, chooses, and goes on with what it chose."""
 _SWITCHES = {
     "bidirectional": ("masked_language_model", "language_model"),
     "causal": ("language_model", "masked_language_model"),
@@ -130,9 +134,11 @@ def _said(module: nn.Module, names: str, code: str) -> Iterator[Evidence]:
         yield 4 if re.search(names, _words(cls.__name__)) else 2, f"the class is called {cls.__name__}"
     if re.search(code, (cls.__doc__ or "") if cls.__module__.split(".")[0] != "torch" else "", re.IGNORECASE):
         yield 2, "its docstring says so"
-    heading = (getattr(sys.modules.get(cls.__module__), "__doc__", None) or "").strip().partition("\n")[0]
-    if re.search(code, heading, re.IGNORECASE) and cls.__module__.split(".")[0] != "torch":
+    heading = heading_of(cls).partition("\n")[0]
+    if re.search(code, heading, re.IGNORECASE):
         yield 3, "the first line of its file says so"
+    elif found := re.search(names, heading, re.IGNORECASE):
+        yield 1, f"the first line of its file says {found.group(0)!r}"
     for part in dict.fromkeys(base for held in module.modules() for base in type(held).__mro__):
         source = source_of(part)
         if source is None:
@@ -160,6 +166,11 @@ def _built(module: nn.Module) -> Iterator[Evidence]:
         if inspect.isroutine(getattr(module, name, None)):
             yield 2, f"it has a method {name}"
             break
+    else:
+        for name, method in inspect.getmembers(type(module), inspect.isfunction):
+            if method.__module__ == type(module).__module__ and all(one.search(text_of(method)) for one in _WRITES):
+                yield 2, f"its method {name} writes word by word"
+                break
     for name, buffer in module.named_buffers():
         if buffer.layout is not torch.strided:
             continue
@@ -178,10 +189,17 @@ def _masking(module: nn.Module) -> Iterator[Evidence]:
 
 
 def _shifted(module: nn.Module) -> Iterator[Evidence]:
-    """A loss that compares the scores of each position with the label behind it."""
+    """A loss that compares the scores of each position with the label behind it: its own, or one of a function of its
+    file that takes the model."""
     cls: type = type(module)
     found = source_of(cls)
-    for text in [found[0] if found else "", *map(text_of, used_functions(cls))]:
+    beside = [
+        one
+        for one in vars(sys.modules.get(cls.__module__, SimpleNamespace())).values()
+        if isinstance(one, FunctionType) and one.__module__ == cls.__module__
+    ]
+    taking = [one for one in beside if MODELS.fullmatch(next(iter(inspect.signature(one).parameters), ""))]
+    for text in [found[0] if found else "", *map(text_of, (*used_functions(cls), *taking))]:
         scores, labels = _SHIFTED_SCORES.search(text), _SHIFTED_LABELS.search(text)
         if scores and labels:
             yield 2, f"its loss compares {scores.group(0)} with {labels.group(0)}"

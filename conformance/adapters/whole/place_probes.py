@@ -10,7 +10,7 @@ from contextlib import suppress
 from torch import nn
 
 from conformance.adapters.whole.chained import has_forward
-from conformance.adapters.whole.class_source import modes_kept, source_of
+from conformance.adapters.whole.class_source import heading_of, modes_kept, source_of
 from conformance.adapters.whole.kept_modes import Kept, functions_that_remember
 from conformance.adapters.whole.running import RunningModel
 
@@ -23,6 +23,10 @@ class PlaceProbes(RunningModel):
         for cls in dict.fromkeys(base for part in self.module.modules() for base in type(part).__mro__[:3]):
             if found := source_of(cls):
                 yield cls, *found
+
+    def heading(self) -> str:
+        """What the file of its class says first."""
+        return heading_of(type(self.module))
 
     def line_of(self, pattern: str) -> str:
         """file:line of the first line of the user's classes that the pattern is found in."""

@@ -248,9 +248,14 @@ class Writer(Declared):
         inputs = dict(data)
         if subject.calling.two_sided:
             inputs["tgt"] = inputs["src"][:, :1]
-        with suppress(Exception), default_dtype(subject.torch_dtype):
-            return subject.calling.arguments(subject.tensors(inputs))
-        return {}
+        sides = {one.meaning: inputs[one.meaning] for one in subject.calling.inputs if one.meaning in inputs}
+        key = "{}_padding" if subject.calling.two_sided else "padding"
+        real = {key.format(meaning): np.ones(np.shape(ids)[:2], dtype=bool) for meaning, ids in sides.items()}
+        found: dict[str, Any] = {}
+        for given in ({**real, **inputs}, inputs):  # masks that are handed in only where there is padding, too
+            with suppress(Exception), default_dtype(subject.torch_dtype):
+                found |= subject.calling.arguments(subject.tensors(given))
+        return found
 
 
 def _set(holder: Any, name: str, value: int) -> None:

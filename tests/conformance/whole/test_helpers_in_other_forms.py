@@ -462,6 +462,27 @@ def test_two_texts_and_labels_one_place_ahead_are_right_examples(functions):
     assert found.claim == "labels-of-examples-are-the-answer"
 
 
+LEFT_PADDED = """
+    def collate(pairs, pad=0):
+        rows = [[1] + list(p) + list(a) + [2] for p, a in pairs]
+        width = max(map(len, rows))
+        tokens, labels = torch.full((len(rows), width), pad), torch.full((len(rows), width), -100)
+        for i, (row, (prompt, _)) in enumerate(zip(rows, pairs)):
+            left = width - len(row)
+            tokens[i, left:] = torch.tensor(row)
+            labels[i, left:] = tokens[i, left:]
+            labels[i, : left + 1 + len(prompt)] = -100
+        return tokens, labels
+"""
+
+
+def test_padding_in_front_of_a_prompt_is_counted_with_it(functions):
+    assert examine(functions(LEFT_PADDED)).wrong == []
+    [found] = examine(functions(LEFT_PADDED.replace("left + 1 + len", "1 + len"))).wrong
+    assert found.claim == "labels-of-examples-are-the-answer"
+    assert examine(functions(LEFT_PADDED.replace(": left + 1 + len(prompt)", ":left"))).wrong == []  # it teaches both
+
+
 OF_ONE_ROW = """
     def masked_softmax(scores, mask):
         return scores.masked_fill(~mask, float("-inf")).softmax(dim=1)
