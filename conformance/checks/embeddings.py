@@ -102,7 +102,7 @@ def divided_by_the_temperature(impl: Any, draw: Draw) -> Evidence:
                     true("the factor of the similarities", not times, expected=1 / value, got=one.factor).saying(
                         diagnosis=f"Similarities are multiplied by the temperature {name} ({value:.4g}) where they "
                         "should be divided by it.",
-                        place=_used_at(subject, name) or one.place,
+                        place=_used_at(subject, name) or one.made or one.place,
                         mend=f"scores / {name}",
                     )
                 )

@@ -22,6 +22,7 @@ from conformance.adapters.torch_subject import to_array
 from conformance.adapters.whole.calling import T, default_dtype, first_data, quiet_evaluation
 from conformance.adapters.whole.losses import LossProbes, loss_candidates, partial_of
 from conformance.adapters.whole.softmaxes import WRITTEN_OUT, Softmax, Softmaxes
+from conformance.adapters.whole.vector_losses import losses_of_vectors, owner_of
 from conformance.adapters.whole.watching import argument, user_line
 from conformance.protocol import Array, NotProvided
 
@@ -43,13 +44,14 @@ LENGTHS = (3, 6, 4, 2, 5)
 class Contrast:
     """One cross-entropy of the similarities (N, N) of pairs. target: (N,). factor: by which a cosine is multiplied;
     None where it is no constant. matrix: which product it is of; turned: whether of its columns, None where rows and
-    columns are the same."""
+    columns are the same; made: the line of the product."""
 
     place: str
     target: Array
     factor: float | None
     matrix: int = 0
     turned: bool | None = None
+    made: str = ""
 
 
 @dataclass(frozen=True)
@@ -143,14 +145,15 @@ class Similarities(TorchFunctionMode):
         if not _is_square(given):
             self._note_wider(given)
             return
-        for at, (result, cosines, _) in reversed(list(enumerate(self.products))):
+        for at, (result, cosines, made) in reversed(list(enumerate(self.products))):
             if result.shape != given.shape:
                 continue
             alike = torch.allclose(result, result.t())
             for turned, one, cosine in ((False, result, cosines), (True, result.t(), cosines.t())):
                 if _ratio(given, one) is not None:
                     side = None if alike else turned
-                    self.contrasts.append(Contrast(user_line(), to_array(target), _ratio(given, cosine), at, side))
+                    factor = _ratio(given, cosine)
+                    self.contrasts.append(Contrast(user_line(), to_array(target), factor, at, side, made))
                     return
 
     def _note_wider(self, given: Tensor) -> None:
@@ -231,6 +234,10 @@ class EmbeddingProbes(LossProbes):
                 replace(self.as_written(), known={}).loss_runs()
             with suppress(NotProvided), seen, of_pairs:
                 self._losses_of_pairs()
+            with seen, of_pairs, default_dtype(self.torch_dtype), torch.enable_grad():
+                for loss, given in losses_of_vectors(self.module):
+                    with suppress(Exception):  # it may want them in another form
+                        loss(**given)
             self.known["of losses"] = seen, written.seen + of_pairs.seen
         found: tuple[Similarities, list[Softmax]] = self.known["of losses"]
         return found
@@ -346,7 +353,11 @@ class EmbeddingProbes(LossProbes):
     def temperatures(self) -> dict[str, float]:
         """What it calls a temperature, by name, as what similarities are divided by."""
         found: dict[str, float] = {}
-        for part in self.module.modules():
+        beside = [loss for loss, _ in losses_of_vectors(self.module)]
+        for loss in beside:
+            defaults = {p.name: p.default for p in inspect.signature(loss).parameters.values()}
+            found |= {n: float(v) for n, v in defaults.items() if _TEMPERATURE.match(n) and type(v) is float and v > 0}
+        for part in [*self.module.modules(), *filter(None, map(owner_of, beside))]:
             holders = [part, *(getattr(part, name, None) for name in ("config", "cfg", "args"))]
             for holder in holders:
                 items = holder if isinstance(holder, Mapping) else dict(getattr(holder, "__dict__", {}))

@@ -226,12 +226,13 @@ def _rates(made: MadeOptimizer, schedule: LRScheduler) -> Rates | None:
     """Its rates; None where its code names no warm-up, or it has another shape."""
     lambdas = getattr(schedule, "lr_lambdas", ())
     source = text_of(lambdas[0]) if lambdas and inspect.isfunction(lambdas[0]) else type(schedule).__name__
-    if OTHER_SHAPES.search(source):
+    falls_by_a_root = _BY_A_ROOT.search(source) is not None
+    if OTHER_SHAPES.search(re.sub("d_model|model_size", "", source) if falls_by_a_root else source):
         return None
     total, warm = _count(made, _TOTAL), _count(made, _WARM)
     if isinstance(warm, float):
         warm = int(warm * total) if total and 0 < warm < 1 else None
-    if warm and total is None and _BY_A_ROOT.search(source):
+    if warm and total is None and falls_by_a_root:
         total = 4 * warm  # it falls without an end
     if not warm or not isinstance(total, int) or not warm < total <= _MOST_STEPS:
         return None

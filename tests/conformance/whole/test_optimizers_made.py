@@ -102,12 +102,16 @@ def test_the_rates_of_a_schedule(style, made):
     assert result(made, SCHEDULE.format(schedule=schedule), RISES).verdict.name == verdict
 
 
-NOAM = "LambdaLR(optimizer, lambda s: min(max(s, 1) ** -0.5, s * warmup_steps ** {power}))"
+NOAM = "LambdaLR(optimizer, lambda s: {scale}{least}(max(s, 1) ** -0.5, s * warmup_steps ** {power}))"
 
 
-@pytest.mark.parametrize(("power", "verdict"), [(-1.5, "PASS"), (-0.5, "FAIL")])
-def test_a_schedule_that_falls_without_an_end_rises_to_where_it_begins_to_fall(power, verdict, made):
-    text = SCHEDULE.replace(", total_steps=100", "").format(schedule=NOAM.format(power=power))
+@pytest.mark.parametrize("scale", ["", "d_model ** -0.5 * "])
+@pytest.mark.parametrize(
+    ("least", "power", "verdict"), [("min", -1.5, "PASS"), ("min", -0.5, "FAIL"), ("max", -1.5, "FAIL")]
+)
+def test_a_schedule_that_falls_without_an_end_rises_to_where_it_begins_to_fall(scale, least, power, verdict, made):
+    schedule = NOAM.format(scale=scale, least=least, power=power)
+    text = SCHEDULE.replace("total_steps=100", "d_model=64").format(schedule=schedule)
     assert result(made, text, RISES).verdict.name == verdict
 
 
