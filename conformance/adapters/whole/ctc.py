@@ -24,6 +24,7 @@ from torch.utils._pytree import tree_map_only
 from conformance.adapters.inference.calls import tensors_in
 from conformance.adapters.whole.calling import default_dtype
 from conformance.adapters.whole.configs import settings_of
+from conformance.adapters.whole.decoding import taking_a_model
 from conformance.adapters.whole.fillers import Beside
 from conformance.adapters.whole.running import RunningModel
 from conformance.adapters.whole.watching import user_line
@@ -83,7 +84,8 @@ class CtcProbes(RunningModel):
 
 
 def ctc_calls(subject: RunningModel) -> list[CtcCall]:
-    """Every ctc_loss of the model's forward and of its methods that compute a loss. Raises NotProvided."""
+    """Every ctc_loss of the model's forward, of its methods that compute a loss, and of such functions of its file that
+    take the model first. Raises NotProvided."""
     own = type(subject.module)
     home = sys.modules.get(own.__module__)
     if "ctc" not in "".join(linecache.getlines(getattr(home, "__file__", None) or "")).lower():
@@ -93,8 +95,9 @@ def ctc_calls(subject: RunningModel) -> list[CtcCall]:
         for n, f in inspect.getmembers(own, inspect.isfunction)
         if _LOSS.search(n) and f.__module__ == own.__module__
     ]
+    beside = [(n, f) for n, f in taking_a_model(subject.module) if _LOSS.search(n) and inspect.isfunction(f)]
     found: list[CtcCall] = []
-    for name, function in [("forward", own.forward), *methods]:
+    for name, function in [("forward", own.forward), *methods, *beside]:
         with suppress(Exception):
             found += _calls_of(subject.twin(), name, function)
     if not found:
@@ -157,7 +160,8 @@ def _calls_with(subject: RunningModel, name: str, function: Callable[..., Any], 
         elif parameter.default is parameter.empty:
             raise NotProvided(f"{name} wants {parameter.name}")
     watch, results = _CtcLosses(), _Results(subject.module)
-    call = subject.module if name == "forward" else getattr(subject.module, name)
+    taken = getattr(subject.module, name, None) or partial(function, subject.module)
+    call = subject.module if name == "forward" else taken
     with subject.mode(False), torch.enable_grad(), default_dtype(subject.torch_dtype), watch, results:
         call(**given)
     return [replace(one, made_by=_maker(one.scores, results.seen)) for one in watch.seen]

@@ -1,5 +1,5 @@
-"""Losses beside a model that take the vectors of pairs, as functions or as modules of their own: they are run on vectors
-of which no two are alike."""
+"""Losses beside a model that take the vectors of pairs, as functions or as modules of their own: they are run on
+vectors of which no two are alike."""
 
 from __future__ import annotations
 

@@ -7,11 +7,12 @@ import pytest
 torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
 from torch.nn import functional as F  # noqa: E402
-from wholes import pointed, told  # noqa: E402
+from wholes import Whole, pointed, told  # noqa: E402
 
 import conformance.checks  # noqa: E402, F401
+from conformance.adapters.whole.model import whole_model  # noqa: E402
 from conformance.check import CHECKS  # noqa: E402
-from conformance.mutants.source import QUANTILES  # noqa: E402
+from conformance.mutants.source import QUANTILES, SPEECH  # noqa: E402
 from conformance.runner import run_check  # noqa: E402
 
 
@@ -83,6 +84,21 @@ COUNTS = "ctc-loss-counts-the-real-frames"
 )
 def test_a_loss_may_count_its_letters_itself(cls, expected):
     assert verdict(cls, COUNTS) == expected
+
+
+LOSS = "return F.ctc_loss(scores.transpose(0, 1), targets, kept, target_lengths, blank=0)"
+BESIDE = """
+def ctc_objective(model, frames, lengths, targets, target_lengths):
+    scores, kept = model(frames, lengths)
+    return F.ctc_loss(scores.transpose(0, 1), targets, KEPT, target_lengths, blank=0)
+"""
+
+
+@pytest.mark.parametrize(("kept", "expected"), [("kept", "PASS"), ("torch.full_like(kept, scores.shape[1])", "FAIL")])
+def test_a_loss_may_be_a_function_beside_the_model(made, kept, expected):
+    assert SPEECH.source.count(LOSS) == 1
+    text = SPEECH.source.replace(LOSS, "raise NotImplementedError") + BESIDE.replace("KEPT", kept)
+    assert run_check(CHECKS[COUNTS], Whole(whole_model(made(SPEECH.name, text))), "quick").verdict.name == expected
 
 
 DROPS, MERGES = "ctc-text-drops-the-blank-of-the-loss", "ctc-text-merges-repeats-then-drops-blanks"
