@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 import sys
 from collections.abc import Iterator
@@ -9,9 +10,12 @@ from contextlib import suppress
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
+from conformance.adapters.functions.arguments import read
 from conformance.adapters.helpers.trial import Called, OtherKind, Trouble, helper, noise, parts, shown, tensor
+from conformance.adapters.inference.facts import Unresolved
 
 _IMAGES = r"images?|imgs?|x|pixels|pixel_values|inputs?|batch"
 _SIDE = r"(patch_?)?size|p|patch|ps"
@@ -97,19 +101,18 @@ def put_together(unpatchify: Called) -> Iterator[Trouble]:
         )
 
 
-@helper(
-    "mixed-samples-have-mixed-labels",
-    r"mix_?up|cut_?mix",
-    {
-        "share": r"lam(bda)?|lmbda|ratio",
-        "alpha": r"alpha|beta|a",
-        "classes": r"(n_?|num_?)(classes|labels)|c",
-        "order": r"perm(utation)?|idx|index|indices|order",
-        "labels": r"y|labels?|targets?|t",
-        "images": _IMAGES,
-    },
-    ("images", "labels"),
-)  # fmt: skip
+_MIXES, _SHARE = r"mix_?up|cut_?mix", r"lam(bda)?|lmbda|ratio"
+_OF_MIXING = {
+    "share": _SHARE,
+    "alpha": r"alpha|beta|a",
+    "classes": r"(n_?|num_?)(classes|labels)|c",
+    "order": r"perm(utation)?|idx|index|indices|order",
+    "labels": r"y|labels?|targets?|t",
+    "images": _IMAGES,
+}
+
+
+@helper("mixed-samples-have-mixed-labels", _MIXES, _OF_MIXING, ("images", "labels"))
 def mixed(mix: Called) -> Iterator[Trouble]:
     """Each sample counts in the labels as much as in the image, however often it is asked: what it does may be a matter
     of chance. Where both labels and one share are given, it may be the share of either: the caller knows."""
@@ -132,6 +135,55 @@ def mixed(mix: Called) -> Iterator[Trouble]:
         shown(in_labels[worst]),
         certain=not exchanged or _OF_THE_FIRST.search(mix.says) is not None,
     )
+
+
+_LABEL = r"(y|labels?|targets?|t)_?"
+
+
+@helper(
+    "mixed-samples-have-mixed-labels",
+    rf"({_MIXES}|mix(ed)?)\w*(loss|criterion|objective)|(loss|criterion)\w*mix",
+    {
+        "share": _SHARE,
+        "first": rf"{_LABEL}(a|1|one|first)",
+        "second": rf"{_LABEL}(b|2|two|second)",
+        "criterion": r"criterion|loss_?(fn|func|function)|crit",
+        "logits": r"logits|preds?|predictions?|outputs?|scores",
+    },
+    ("logits", "first", "second", "share"),
+)
+def loss_of_mixed(loss: Called) -> Iterator[Trouble]:
+    """A loss of both labels weighs each as what mixes samples in its file does."""
+    logits = torch.zeros(2, 3, requires_grad=True)
+    given: dict[str, Any] = {"first": torch.zeros(2, dtype=torch.long), "second": torch.ones(2, dtype=torch.long)}
+    value = loss(logits=logits, share=0.7, criterion=F.cross_entropy, **given)
+    if not isinstance(value, Tensor) or value.numel() != 1 or not value.requires_grad:
+        raise OtherKind("it gives no loss")
+    gradient = torch.autograd.grad(value, logits)[0].sum(0)
+    prefers_first = bool(gradient[0] < gradient[1])
+    if prefers_first is not _gives_the_first_share(loss):
+        one, other = ("second", "first") if _gives_the_first_share(loss) else ("first", "second")
+        yield Trouble(
+            f"{loss.name} weighs the {one} labels by the share of the {other} samples.",
+            f"{loss.arguments.parameter_of['share']} for the {other} labels",
+            f"for the {one} ones",
+            at=(r"return\b.*\*", r"=.*\*"),
+            mend="give each label the weight of its own sample",
+        )
+
+
+def _gives_the_first_share(loss: Called) -> bool:
+    """Whether what mixes samples in the same file gives the share of the samples as they came. Raises OtherKind where
+    nothing does, or it cannot be told."""
+    for name, function in loss.scope.items():
+        if inspect.isfunction(function) and re.search(_MIXES, name.lower()) and "loss" not in name.lower():
+            with suppress(Unresolved, OtherKind):
+                mix = Called(function, read(function, _OF_MIXING, ("images", "labels")))
+                shares = [_shares(mix, seed) for seed in range(_DRAWS)]
+                for is_first, at in ((True, 1), (False, 2)):
+                    if all((side := one[at]) is not None and _agree(one[0], side) for one in shares):
+                        return is_first
+    raise OtherKind("nothing beside it mixes samples")
 
 
 def _agree(in_image: Tensor, in_labels: Tensor) -> bool:

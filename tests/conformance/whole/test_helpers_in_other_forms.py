@@ -533,3 +533,40 @@ ONE_SIDE = """
 @pytest.mark.parametrize(("says", "is_told"), [("symmetric", True), ("one-sided", False)])
 def test_a_loss_of_one_side_that_says_it_has_both_is_told(functions, says, is_told):
     assert bool(examine(functions(ONE_SIDE.replace("symmetric", says))).wrong) is is_told
+
+
+MIXED = """
+    import numpy as np
+
+    def mixup(images, labels, alpha=0.4):
+        lam = np.random.beta(alpha, alpha)
+        order = torch.randperm(len(images))
+        return lam * images + (1.0 - lam) * images[order], labels, labels[order], lam
+
+    def mixup_loss(logits, labels_a, labels_b, lam, smoothing=0.1):
+        loss_a = F.cross_entropy(logits, labels_a, label_smoothing=smoothing)
+        loss_b = F.cross_entropy(logits, labels_b, label_smoothing=smoothing)
+        return lam * loss_a + (1.0 - lam) * loss_b
+
+    def mixup_criterion(criterion, pred, y_a, y_b, lam):
+        return lam * criterion(pred, y_a) + (1 - lam) * criterion(pred, y_b)
+"""
+EXCHANGED = {"return lam * images + (1.0 - lam) * images[order]": "return (1.0 - lam) * images + lam * images[order]"}
+
+
+@pytest.mark.parametrize(
+    ("changes", "wrong"),
+    [
+        ({}, []),
+        ({"return lam * loss_a + (1.0 - lam) * loss_b": "return (1.0 - lam) * loss_a + lam * loss_b"}, ["mixup_loss"]),
+        ({"return lam * criterion": "return (1 - lam) * criterion", "+ (1 - lam)": "+ lam"}, ["mixup_criterion"]),
+        (EXCHANGED, ["mixup", "mixup_loss", "mixup_criterion"]),  # of the first one it is a note
+    ],
+)
+def test_a_loss_of_mixed_samples_weighs_labels_as_what_mixes_them(functions, changes, wrong):
+    text = MIXED
+    for old, new in changes.items():
+        assert text.count(old) == 1
+        text = text.replace(old, new)
+    found = [one for one in examine(functions(text)).wrong if one.claim == "mixed-samples-have-mixed-labels"]
+    assert sorted(one.function for one in found) == sorted(wrong)
