@@ -157,15 +157,15 @@ class Choices(Watching):
         return scores.gather(-1, wide).reshape(values.shape), tokens
 
     def begun_with(self, batch_first: bool) -> Array | None:
-        """(B): the tokens of the first lookup of one token a row, or of one token alone where a writer takes its rows
-        one by one; None without one."""
+        """(B): the tokens of the first lookup of one token a row, or of one token alone, or the same for each beam, where
+        a writer takes its rows one by one; None without one."""
         fed = [tensor for kind, tensor in self.events if kind == "fed"]
         one_each = ((self.rows,), (self.rows, 1) if batch_first else (1, self.rows))
         together = next((tensor for tensor in fed if tuple(tensor.shape) in one_each), None)
         if together is not None:
             return to_array(together.reshape(-1))
-        alone = next((tensor for tensor in fed if tensor.numel() == 1), None)
-        return None if alone is None else to_array(alone.reshape(1).repeat(self.rows))
+        alone = next((one for one in fed if one.numel() == 1 or _is_of_beams(one)), None)
+        return None if alone is None else to_array(alone.reshape(-1)[:1].repeat(self.rows))
 
     def led_by(self, prompt: Array, batch_first: bool) -> Array:
         """The prompt with the tokens that the first lookup has in front of it: a sign of the start."""
@@ -204,3 +204,8 @@ class Choices(Watching):
                 choice, drawn = tensor, kind == "drawn" or noisy
         finish()
         return steps
+
+
+def _is_of_beams(ids: Tensor) -> bool:
+    """Whether one and the same token stands in a row for each of several beams."""
+    return ids.ndim == 2 and 1 in ids.shape and len(ids.unique()) == 1

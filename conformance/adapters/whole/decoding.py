@@ -27,6 +27,7 @@ from conformance.adapters.whole.guests import functions_around
 from conformance.adapters.whole.part_probes import PartProbes
 from conformance.adapters.whole.place_probes import PlaceProbes
 from conformance.adapters.whole.stepping import Steps, memory_length, stepping
+from conformance.adapters.whole.used_functions import text_of
 from conformance.adapters.whole.writer import Writer, Written, parameters_of
 from conformance.places import innermost_line
 from conformance.protocol import Array, Arrays, NotProvided
@@ -37,18 +38,31 @@ WRITES = re.compile(
 NO_WRITER = re.compile(
     r"mask|loss|batch|data|embed|filter|logits|next|step|train|eval|token(s|ize)?_|tokeniz|_top|top_|token$|subsequent|^(_|get|set|can|load|is)|cross|layer"
 )
+_BY_WORDS = (r"\[:, -1(, :)?\]", r"argmax|multinomial|topk", r"\bcat\(|\.append\(", r"\b(for|while)\b")
+"""What a function says that writes words: it reads the last scores, chooses, goes on with its choice, and repeats."""
 MODELS = re.compile(r"model|net|network|transformer|lm|gpt|decoder|m|module|seq2seq|self|translator|generator_model")
 """What a function's parameter for the model is called."""
 
 
+def writes_word_by_word(function: Callable[..., Any]) -> bool:
+    """Whether a function of the user's says, whatever its name is, that it writes."""
+    text = text_of(function) if inspect.isfunction(function) else ""
+    return all(re.search(one, text) for one in _BY_WORDS)
+
+
+def _writes(name: str, function: Callable[..., Any]) -> bool:
+    named = WRITES.search(name.lower()) is not None or writes_word_by_word(function)
+    return named and not NO_WRITER.search(name.lower())
+
+
 def candidates(module: nn.Module) -> Iterator[tuple[str, Callable[..., Any], bool]]:
-    """Methods of the model, then functions of its file that take a model first, whose names say that they write."""
+    """Methods of the model, then functions of its file that take a model first, that write by their names or texts."""
     for name, function in inspect.getmembers(type(module), inspect.isroutine):
         own = not (getattr(function, "__module__", None) or "torch").startswith("torch")
-        if own and WRITES.search(name.lower()) and not NO_WRITER.search(name.lower()):
+        if own and _writes(name, function):
             yield name, function, True
     for name, beside in taking_a_model(module):
-        if WRITES.search(name.lower()) and not NO_WRITER.search(name.lower()):
+        if _writes(name, beside):
             yield name, beside, False
 
 

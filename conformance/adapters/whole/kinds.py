@@ -20,7 +20,7 @@ from conformance.adapters.whole.calling import Calling
 from conformance.adapters.whole.chained import has_two_stacks
 from conformance.adapters.whole.class_source import heading_of, source_of
 from conformance.adapters.whole.configs import settings_of
-from conformance.adapters.whole.decoding import MODELS
+from conformance.adapters.whole.decoding import MODELS, writes_word_by_word
 from conformance.adapters.whole.layouts import ONE_ANSWER
 from conformance.adapters.whole.used_functions import text_of, used_functions
 
@@ -42,8 +42,6 @@ _TWO_WAY_METHODS = re.compile(
 )
 _SHIFTED_SCORES = re.compile(r"(logits|scores|out\w*|self\(\w+)\[((:|\.\.\.), ?)?:-1(, ?:)?\]\)?")
 _SHIFTED_LABELS = re.compile(r"(labels?|targets?|\w*ids|\w*tokens|notes|events|items|y|x)\[((:|\.\.\.), ?)?1:\]")
-_WRITES = (re.compile(r"\[:, -1(, :)?\]"), re.compile(r"argmax|multinomial|topk"), re.compile(r"\bcat\(|\.append\("))
-"""What a method that writes words says: it reads the last scores, chooses, and goes on with what it chose."""
 _SWITCHES = {
     "bidirectional": ("masked_language_model", "language_model"),
     "causal": ("language_model", "masked_language_model"),
@@ -168,7 +166,7 @@ def _built(module: nn.Module) -> Iterator[Evidence]:
             break
     else:
         for name, method in inspect.getmembers(type(module), inspect.isfunction):
-            if method.__module__ == type(module).__module__ and all(one.search(text_of(method)) for one in _WRITES):
+            if method.__module__ == type(module).__module__ and writes_word_by_word(method):
                 yield 2, f"its method {name} writes word by word"
                 break
     for name, buffer in module.named_buffers():
