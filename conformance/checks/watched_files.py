@@ -35,8 +35,9 @@ _OPTIMIZER = ("optimizer", "optim", "opt", "optimizer_state_dict", "optimizer_st
 @check("run-resuming-restores-all", roles=RUN)
 def restores_all(impl: Any, draw: Draw) -> Evidence:
     """Who goes on from a checkpoint restores all that it holds. Who takes the model alone from a file that an earlier
-    run wrote may begin anew; who takes the optimizer or the schedule, too, goes on."""
-    from conformance.watch import pointing
+    run wrote may begin anew; who takes the optimizer or the schedule, too, goes on. Where no run went on, the script's
+    text tells."""
+    from conformance.watch import pointing, restoring
     from conformance.watch.events import Load, Restore, Step
 
     run = run_of(impl)
@@ -64,6 +65,18 @@ def restores_all(impl: Any, draw: Draw) -> Evidence:
                 mend="call load_state_dict on each of them",
             )
         return kept("what is restored of the checkpoint", ", ".join(sorted(restored)))
+    if lost := restoring.forgotten(run):
+        one = lost[0]
+        return broken(
+            steps_of(run)[0],
+            "what the script restores of the checkpoint that it saves",
+            f"{one.key}, too",
+            ", ".join(one.restored),
+            at=lambda lines: lines.first(one.place),
+            diagnosis=f"Who goes on from the checkpoint of this script goes on without its {one.key}: it is saved, and "
+            "nothing reads it.",
+            mend=f'call load_state_dict with checkpoint["{one.key}"]',
+        )
     raise NotProvided("no training went on from a checkpoint")
 
 

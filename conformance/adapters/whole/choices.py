@@ -157,8 +157,8 @@ class Choices(Watching):
         return scores.gather(-1, wide).reshape(values.shape), tokens
 
     def begun_with(self, batch_first: bool) -> Array | None:
-        """(B): the tokens of the first lookup of one token a row, or of one token alone, or the same for each beam, where
-        a writer takes its rows one by one; None without one."""
+        """(B): the tokens of the first lookup of one token a row, or of one token, alone or for each beam, where a
+        writer takes its rows one by one; None without one."""
         fed = [tensor for kind, tensor in self.events if kind == "fed"]
         one_each = ((self.rows,), (self.rows, 1) if batch_first else (1, self.rows))
         together = next((tensor for tensor in fed if tuple(tensor.shape) in one_each), None)
