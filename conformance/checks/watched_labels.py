@@ -184,7 +184,20 @@ def answer_hidden(impl: Any, draw: Draw) -> Evidence:
 @check("run-padding-is-in-no-loss", roles=RUN)
 def padding_left_out(impl: Any, draw: Draw) -> Evidence:
     """Labels of padding get no gradient."""
+    from conformance.watch.events import Loss
+
     run = run_of(impl)
+    classed = [loss for loss in run.of(Loss) if loss.gradients and loss.padded_with is not None]
+    if len(classed) > 1:
+        return broken(
+            classed[0],
+            "what padding is asked for, where other labels are ignored",
+            "nothing",
+            f"the class {classed[0].padded_with}",
+            at=lambda lines: lines.counted(run, classed[0]),
+            diagnosis=f"Labels are padded with {classed[0].padded_with}, which is a class: padding is taught.",
+            mend="pad labels with what the loss ignores: padding_value=-100",
+        )
     first_of_tokens(run)
     padded = [loss for loss in of_tokens(run) if loss.targets.pads]
     if not padded:

@@ -111,7 +111,8 @@ class Loss(Event):
     what the logits of both sides are multiplied before their softmax, where that was found; apart: how far behind the
     input's rows those of the target stand in the answers of both, None where it was not found. asked_for: the ids that
     labels ask for, in the first steps; span: of labels in one row, the least and the largest one. skips_padding:
-    whether the labels that are ignored are those of the padding of an input. held: whether the number that is asked of
+    whether the labels that are ignored are those of the padding of an input; padded_with: the class that padding is
+    asked for, where other labels are ignored. held: whether the number that is asked of
     each row stands in it. frames: of a CTC loss. pairs: where all are compared; holds_itself: also each with itself,
     which is never asked for.
     """
@@ -137,6 +138,7 @@ class Loss(Event):
     asked_for: frozenset[int] = frozenset()
     span: tuple[int, int] | None = None
     skips_padding: bool = False
+    padded_with: int | None = None
     held: bool = False
     frames: Frames | None = None
     pairs: Pairs | None = None

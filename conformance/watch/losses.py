@@ -44,6 +44,16 @@ def _is_squashed(input: Tensor) -> bool:
     return node is not None and node.name().startswith(("SigmoidBackward", "SoftmaxBackward"))
 
 
+def _class_of_padding(ids: Array, tail: Array, labels: Array, asked: Array) -> int | None:
+    """The class that the padding of an input is asked for, where labels elsewhere are left out, and it is not the word
+    of the padding itself; None where it is left out, too, or there is none."""
+    length = tail.sum(1)
+    if length.max() < 2 or length.min() == length.max() or asked.all() or not asked[tail].all():
+        return None
+    classes = np.unique(labels[tail])
+    return int(classes[0]) if len(classes) == 1 and classes[0] != ids[tail][0] else None
+
+
 class _Losses:
     def __init__(self, watcher: Watcher) -> None:
         self.watcher = watcher
@@ -147,6 +157,8 @@ class _Losses:
             tail = tail_of(ids == mode(ids[:, -1]))
             if ids.size == asked.size and np.array_equal(~asked.reshape(ids.shape), tail) and tail.any():
                 event.skips_padding = True
+            if ids.size == asked.size:
+                event.padded_with = _class_of_padding(ids, tail, labels.reshape(ids.shape), asked.reshape(ids.shape))
 
     def kl_div(self, original: Any, input: Tensor, target: Tensor, *rest: Any, **keywords: Any) -> Tensor:
         result: Tensor = original(input, target, *rest, **keywords)

@@ -251,6 +251,10 @@ def _last(source: Source, loop: ast.AST) -> Iterator[Last]:
             others = [n for n in stores if loop.lineno <= n.lineno <= end and n is not bound]
             anew = min((n.lineno for n in stores if n.lineno > end), default=LATE)
             after = [n for n in reads if end < n.lineno <= anew]
+            begun_anew = bool(others) and _is_empty(statement.value) and _only_adds(source, loop, others)
+            if begun_anew and after and len(after) == len([n for n in reads if loop.lineno <= n.lineno <= anew]):
+                yield Last(bound.id, source.place(statement))
+                continue
             if others or not after or len(after) < len([n for n in reads if loop.lineno <= n.lineno <= anew]):
                 continue
             before = any(n.lineno < loop.lineno for n in stores)
@@ -259,6 +263,15 @@ def _last(source: Source, loop: ast.AST) -> Iterator[Last]:
             is_measure = bool(_MEASURE.search(bound.id)) and is_kept and not around
             if (begun or is_measure) and not _EXAMPLES.search(bound.id):
                 yield Last(bound.id, source.place(statement))
+
+
+def _only_adds(source: Source, loop: ast.For, stores: Sequence[ast.Name]) -> bool:
+    """Whether names are stored by adding to them, and in no loop within a loop."""
+    for name in stores:
+        inner = next((n for n in source.outward(name) if isinstance(n, (ast.For, ast.While))), None)
+        if not isinstance(source.around[name], ast.AugAssign) or inner is not loop:
+            return False
+    return True
 
 
 def _is_left(loop: ast.For) -> bool:

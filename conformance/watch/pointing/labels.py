@@ -102,10 +102,12 @@ def counted(run: Any, loss: Any) -> list[str]:
     """Where a loss is told what does not count: what made it, what calls it, and where its labels were filled."""
     made = [line for line in receiver(loss.stack) if re.search(r"EntropyLoss|NLLLoss|ignore|Smooth", line.text)]
     labels = sorted(labels_of(loss), key=_is_of_others)
-    filled = that(labels, _SET) or that([*items(run)], _NAMED) or that(labels, _FILLED)
+    given = [*items(run)]
+    filled = that(labels, _SET) or that(given, _NAMED) or that(labels, _FILLED) or that(given, _LABELLED)[-1:]
     call = loss.stack[0].call() if loss.stack else None
     told = call is not None and any(one.arg == "ignore_index" for one in call.keywords)
-    if told or any("ignore_index" in line.text for line in made):  # the loss leaves out what it is told to
+    is_own = call is None or _A_LOSS.search(ast.unparse(call.func)) is not None  # else a library computes it
+    if told or not is_own or any("ignore_index" in line.text for line in made):  # it leaves out what it is told to
         return first(filled[:1], [line.place for line in made][:1], loss.place)
     return first([line.place for line in made][:1], loss.place, filled)
 
@@ -121,8 +123,9 @@ def _is_of_others(line: Line) -> bool:
     return _LABELLED.match(line.text) is None
 
 
+_A_LOSS = re.compile(r"entropy|nll|loss|criterion|kl_div", re.IGNORECASE)
 _LABELLED = re.compile(r"(\w*(label|target|tag|wanted|gold)\w*|ys?)(\[.*\]|\.\w+_\(.*)?( =|$)")
-_NAMED = re.compile(r"^(\w*(label|target|tag|wanted)\w*|ys?)(\[.*\])? = .*(full|zeros|-100|pad|\d$)")
+_NAMED = re.compile(r"^(\w*(label|target|tgt|tag|wanted)\w*|ys?)(\[.*\])? = .*(full|zeros|-100|pad|\d$)")
 _SET = re.compile(r"-100|masked_fill|where|full\(|zeros|\[.*\] = ")
 _FILLED = re.compile(r"-100|masked_fill|where|\[.*\] = |pad|full|zeros|clone|scatter")
 

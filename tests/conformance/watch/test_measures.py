@@ -113,6 +113,7 @@ LAST = "run-measures-are-of-all-batches"
         ("losses = [loss.item()]", "return sum(losses) / len(losses)", "losses = [loss.item()]"),
         ("losses, rows = [loss.item()], [len(y)]", "losses = sum(losses) / sum(rows)\n    return losses", ""),
         ("pass", "return loss.item()", ""),
+        ("hits = rows = 0\nhits += 1\nrows += len(y)", "return hits / rows", "hits = rows = 0"),
     ],
 )
 def test_a_measure_of_the_last_batch_is_told(text, after, line):
@@ -132,6 +133,8 @@ def test_a_measure_of_the_last_batch_is_told(text, after, line):
         ("total = loss.item()\nif total > 0:\n    break", "return total"),
         ("if loss > total:\n    total = loss", "return total"),
         ("losses = [*losses, loss.item()]", "return sum(losses)"),
+        ("hits = 0\nfor one in y:\n    hits += 1", "return hits"),  # of the last batch, and perhaps an example
+        ("hits = 0\nhits += len(y)\nlosses.append(hits)", "return losses, hits"),
     ],
 )
 def test_measures_that_are_collected_or_examples_are_not_told(text, after):

@@ -136,3 +136,36 @@ model.train()
 )
 def test_an_evaluation_asks_for_the_next_words_as_training_does(data, verdict):
     assert results_of(run_of(JUDGED.format(data=data), "train.py", steps=9).run)[SHIFTED].verdict is verdict
+
+
+TAGGED = """
+import torch
+from torch import nn
+torch.manual_seed(0)
+rows = [torch.randint(2, 12, (n,)) for n in (5, 9, 7, 6)]
+def encode(ids):
+    tags = ids % 4
+    tags[0] = -100
+    return ids, tags
+def collate(items):
+    ids = nn.utils.rnn.pad_sequence([ids for ids, _ in items], batch_first=True, padding_value=1)
+    tags = nn.utils.rnn.pad_sequence([tags for _, tags in items], batch_first=True, {padding})
+    return ids, tags
+loader = torch.utils.data.DataLoader([encode(ids) for ids in rows], batch_size=4, collate_fn=collate)
+model = nn.Sequential(nn.Embedding(12, 8, padding_idx=1), nn.Linear(8, 4))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+criterion = nn.CrossEntropyLoss(ignore_index=-100)
+for epoch in range(4):
+    for ids, tags in loader:
+        optimizer.zero_grad()
+        criterion(model(ids).flatten(0, 1), tags.flatten()).backward()
+        optimizer.step()
+"""
+
+
+@pytest.mark.parametrize(("padding", "is_told"), [("padding_value=-100", False), ("padding_value=0", True)])
+def test_padding_is_asked_for_no_class(padding, is_told):
+    found = results_of(run_of(TAGGED.format(padding=padding), "train.py").run)[PADS]
+    assert (found.verdict is Verdict.FAIL) is is_told
+    if is_told:
+        assert padding in found.place
