@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from conformance.adapters.whole.attention import AttentionCore, Side
 from conformance.adapters.whole.attention_lengths import lengths
@@ -19,6 +19,7 @@ from conformance.adapters.whole.attention_positions import linear_bias, rotated_
 from conformance.adapters.whole.attention_relative import bias_in_every_layer, relative_bias
 from conformance.adapters.whole.attention_scale import has_a_table_for_scale, reads_another_sequence, scale
 from conformance.adapters.whole.attention_turns import turns
+from conformance.adapters.whole.class_source import source_of
 from conformance.adapters.whole.findings import Finding, numbers, once
 from conformance.adapters.whole.flow import (
     MIXED,
@@ -163,6 +164,38 @@ def rows(core: AttentionCore) -> Iterator[Finding]:
                 paths=(core.path,),
             )
     yield from _mask_rows(core)
+    yield from _samples_as_words(core)
+
+
+def _samples_as_words(core: AttentionCore) -> Iterator[Finding]:
+    """torch's attention that is given samples first, and takes the first axis for the words of a text."""
+    module = core.call.module if core.call is not None else None
+    if core.call is None or not isinstance(module, nn.MultiheadAttention) or module.batch_first:
+        return
+    outer = [value for call in core.record.calls if call.parent < 0 for value in call.given]
+    samples = {value.shape[0] for value in outer if value.shape}
+    given = core.call.given[0].shape if core.call.given else ()
+    if len(given) == 3 and samples == {given[0]} != {given[1]} and core.raw.shape[-1] == given[0]:
+        yield Finding(
+            "attention-stays-in-its-batch-row",
+            "nn.MultiheadAttention takes the samples of the batch for the words of one text.",
+            _made_place(core) or core.scores_place,
+            "each sample attends within itself",
+            f"{given[0]} samples attend to each other",
+            "Make it with batch_first=True, or give it (words, samples, width).",
+            paths=(core.path,),
+        )
+
+
+def _made_place(core: AttentionCore) -> Place | None:
+    """The line on which the module around makes the attention as an attribute."""
+    if core.call is None or core.call.parent < 0:
+        return None
+    source = source_of(type(core.record.calls[core.call.parent].module))
+    name = core.call.path.rpartition(".")[2]
+    lines = enumerate(source[0].splitlines(), source[2]) if source else []
+    made = (number for number, line in lines if re.search(rf"self\.{name}\s*(:.*)?=", line))
+    return next((Place(source[1], number) for number in made), None) if source else None
 
 
 def _mask_rows(core: AttentionCore) -> Iterator[Finding]:

@@ -224,3 +224,26 @@ def test_groups_of_a_product_whose_weights_meet_in_one_have_no_order():
     assert order is not None
     assert order.tolist() == [1, 2, 0]
     assert _heads(rows[torch.tensor([2, 0, 0])], (3, 2, 2), "columns") is None
+
+
+class OfTorch(nn.Module):
+    """torch's attention, of samples first, or of words first."""
+
+    def __init__(self, batch_first, turned):
+        super().__init__()
+        self.attn = nn.MultiheadAttention(8, 2, batch_first=batch_first)
+        self.turned = turned
+
+    def forward(self, x):
+        x = x.transpose(0, 1) if self.turned else x
+        return self.attn(x, x, x, need_weights=False)[0]
+
+
+@pytest.mark.parametrize(("batch_first", "turned", "is_wrong"), [(True, False, 0), (False, True, 0), (False, False, 1)])
+def test_samples_are_not_taken_for_words(batch_first, turned, is_wrong):
+    model = OfTorch(batch_first, turned)
+    notes = [one for one in found(record(model, lambda: model(torch.randn(3, 5, 8)))) if one.claim == ROW]
+    assert len(notes) == is_wrong
+    assert all("self.attn = nn.MultiheadAttention" in one.place.text for one in notes)
+    square = record(model, lambda: model(torch.randn(3, 3, 8)))
+    assert [one for one in found(square) if one.claim == ROW] == []  # which axis is which cannot be told
