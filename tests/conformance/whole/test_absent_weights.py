@@ -7,6 +7,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from conformance.adapters import SpecificationError  # noqa: E402
+from conformance.adapters.whole.absent_weights import absent_weights  # noqa: E402
 
 LOADS = {
     "of a checkpoint": "self.fc.load_state_dict(torch.load(path)['state_dict'])",
@@ -51,3 +52,12 @@ def test_what_needs_the_file_for_more_is_refused(made, reads):
 def test_a_module_that_is_told_to_load_nothing_still_complains(made):
     with pytest.raises(SpecificationError, match="Missing key"):
         made("Net", NET.replace("LOADS", "self.fc.load_state_dict({})"))
+
+
+def test_a_tokenizer_that_is_not_here_knows_few_words():
+    transformers = pytest.importorskip("transformers")
+    with absent_weights():
+        found = transformers.AutoTokenizer.from_pretrained("no/such-tokenizer-of-a-test")
+    assert (len(found), found.pad_token_id, found.mask_token_id) == (1000, 0, 103)
+    made = found("word3 nothing", padding="max_length", max_length=4, return_tensors="pt")
+    assert made["input_ids"].tolist() == [[3, 100, 0, 0]]

@@ -65,9 +65,9 @@ def test_an_expression_that_raises_or_cannot_be_read_is_refused(made):
 
 
 def test_a_file_that_reads_data_when_it_is_imported_is_told_so(made):
-    text = "text = open('no_such_input.txt').read()\n" + NET + "        self.words = sorted(set(text))\n"
+    text = "text = open('no_such_input.csv').read()\n" + NET + "        self.words = sorted(set(text))\n"
     sentence = refusal(made, "Net", text)
-    assert "importing it opens the file no_such_input.txt" in sentence
+    assert "importing it opens the file no_such_input.csv" in sentence
     assert "model.py:5" in sentence
     assert "if __name__ == '__main__'" in sentence
 

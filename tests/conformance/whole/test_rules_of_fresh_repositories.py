@@ -376,6 +376,14 @@ class AutoConfig:
     from_pretrained = classmethod(Config.from_pretrained.__func__)
 
 
+class Tokenizer:
+    from_pretrained = classmethod(Config.from_pretrained.__func__)
+
+
+class AutoTokenizer:
+    from_pretrained = classmethod(Config.from_pretrained.__func__)
+
+
 class Network(PretrainedModel, nn.Module):
     config_class = Config
 
@@ -391,6 +399,8 @@ def test_a_pretrained_network_that_is_not_here_is_made_anew(monkeypatch):
         PreTrainedModel=PretrainedModel,
         PretrainedConfig=Config,
         AutoConfig=AutoConfig,
+        PreTrainedTokenizerBase=Tokenizer,
+        AutoTokenizer=AutoTokenizer,
         CONFIG_MAPPING={"bert": Config},
     )
     monkeypatch.setitem(sys.modules, "transformers", library)
