@@ -191,7 +191,8 @@ def _made_place(core: AttentionCore) -> Place | None:
     """The line on which the module around makes the attention as an attribute."""
     if core.call is None or core.call.parent < 0:
         return None
-    source = source_of(type(core.record.calls[core.call.parent].module))
+    around: type = type(core.record.calls[core.call.parent].module)
+    source = source_of(around)
     name = core.call.path.rpartition(".")[2]
     lines = enumerate(source[0].splitlines(), source[2]) if source else []
     made = (number for number, line in lines if re.search(rf"self\.{name}\s*(:.*)?=", line))
