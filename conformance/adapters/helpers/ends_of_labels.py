@@ -11,9 +11,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from conformance.adapters.functions.arguments import PAD
 from conformance.adapters.functions.subjects import source_of
 from conformance.adapters.helpers.collating import BATCHES, TEXTS, WORDS, holds_words, made_of, pad_of, tables_of
-from conformance.adapters.helpers.trial import Called, OtherKind, Trouble, helper, shown
+from conformance.adapters.helpers.trial import Called, OtherKind, Trouble, helper, named_parts, shown
 
 _LABELS = re.compile(r"((tgt|trg|target|dec|decoder|y|lm)_?)?(out|outputs?|labels?|ys?|targets?|gold)(_ids)?")
 _OF_LABELS = re.compile(r"^(?!attention|attn|input).*mask|weight")
@@ -140,6 +141,51 @@ def ended_targets(collate: Called) -> Iterator[Trouble]:
                 )
             return
     raise OtherKind("it gives no targets that begin with the start sign")
+
+
+_SOURCES, _TARGETS = [[11, 12, 13], [14, 15]], [[61, 62, 63], [64, 65]]
+_LONG = [*range(61, 141)]
+_LISTED = r"s?(_?(ids|texts|list))?"
+
+
+@helper(
+    "targets-of-a-batch-have-their-end",
+    BATCHES,
+    {
+        "max_len": WORDS["max_len"],
+        "pad": PAD,
+        "targets": rf"(tgt|trg|target|headline|summar(y|ie)|output|answer|label|response|translation|y){_LISTED}",
+        "sources": rf"(src|source|article|document|doc|input|question|text|prompt|x){_LISTED}",
+    },
+    ("sources", "targets"),
+)
+def end_of_cut_targets(collate: Called) -> Iterator[Trouble]:
+    """A target that is too long and is cut keeps its end sign, where short ones have one."""
+
+    def rows(targets: list[list[int]]) -> list[list[int]]:
+        with suppress(Exception):
+            made = collate(sources=[list(s) for s in _SOURCES], targets=[list(t) for t in targets], pad=0, max_len=24)
+            found = [part.tolist() for _, part in named_parts(made) if isinstance(part, Tensor) and part.dim() == 2]
+            return next((t for t in found if len(t) == 2 and {64, 65} <= {*t[1]}), [])
+        return []
+
+    behind = {
+        row[row.index(target[-1]) + 1]
+        for target, row in zip(_TARGETS, rows(_TARGETS), strict=False)
+        if target[-1] in row[:-1]
+    }
+    cut = rows([_LONG, _TARGETS[1]])
+    if len(behind) != 1 or behind <= {0, -100} or not cut or _LONG[-1] in cut[0]:
+        raise OtherKind("its targets have no end sign, or are not cut")
+    [end] = behind
+    if cut[0][-1] != end:
+        yield Trouble(
+            f"{collate.name} cuts a target that is too long behind its last words, and its end sign {end} with them.",
+            f"..., {end}",
+            shown(torch.tensor(cut[0][-4:])),
+            at=(r"(?i)(eos|end\b|stop).*\[:|\[:.*(eos|end\b|stop)", r"\[:\s*\w*max\w*", r"\[:"),
+            mend="cut the words to one less than the length, and put the end sign behind them",
+        )
 
 
 def _sign(collate: Called, meaning: str, names: str) -> int | None:

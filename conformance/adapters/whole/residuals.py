@@ -107,11 +107,48 @@ def residual_findings(record: Record, found: Sequence[Sublayer]) -> list[Finding
     findings: list[Finding] = list(_no_way_around(record, found))
     for one in found:
         siblings = [other for other in found if other.block is one.block and other is not one]
+        findings += _exchanged(record, one, siblings)
         plain = [other for other in siblings if other.times == 1 and not other.loose]
         if not plain or one.loose:
             continue
         findings += _judged(record, one, siblings, plain)
     return once(findings)
+
+
+def _exchanged(record: Record, one: Sublayer, siblings: Sequence[Sublayer]) -> Iterator[Finding]:
+    """A number multiplies what a sublayer reads, and the same one what another sublayer of the block gives."""
+    mine = _factors(record, one)
+    if mine is None or mine[0] == 1.0 or mine[1] != 1.0:
+        return
+    if any(_factors(record, other) == (1.0, mine[0]) for other in siblings):
+        yield Finding(
+            "sublayers-add-their-input-once",
+            f"The factor {mine[0]:g} of the {one.name} of {one.block.path or 'the model'} stands on its input, and "
+            "that of another sublayer of the block on what it gives.",
+            sum_place(record, one),
+            f"x + {mine[0]:g} sublayer(x)",
+            f"{mine[0]:g} x + sublayer(x)",
+            f"x + {mine[0]:g} * sublayer(x)",
+            paths=(one.block.path,),
+        )
+
+
+def _factors(record: Record, one: Sublayer) -> tuple[float, float] | None:
+    """The numbers by which its input and what it gives are multiplied in its sum; None where it has no sum of two."""
+    op = one.sums[0] if one.sums else None
+    if op is None or base_name(op) != "add" or len(op.inputs) != 2:
+        return None
+    made = [one.out in record.before([value]) for value in op.inputs]
+    if made not in ([True, False], [False, True]):
+        return None
+    stream, gave = op.inputs[made.index(False)], op.inputs[made.index(True)]
+    return _number_of(record, stream), _number_of(record, gave)
+
+
+def _number_of(record: Record, value: Value) -> float:
+    op = record.producer(value)
+    numbers = [one for one in op.args if isinstance(one, int | float)] if op is not None else []
+    return float(numbers[0]) if op is not None and base_name(op) == "mul" and len(numbers) == 1 else 1.0
 
 
 _MEANT = re.compile(r"(?i)\b(no|without|drop(s|ping)?|remov(es?|ing)) (any )?(skips?|shortcuts?|residuals?)|skip-?less")

@@ -483,6 +483,32 @@ def test_padding_in_front_of_a_prompt_is_counted_with_it(functions):
     assert examine(functions(LEFT_PADDED.replace(": left + 1 + len(prompt)", ":left"))).wrong == []  # it teaches both
 
 
+CUT_TARGETS = """
+    EOS = 2
+
+    def make_batch(articles, headlines, max_src=40, max_tgt=24):
+        src = [list(a)[:max_src] for a in articles]
+        tgt = [list(h)[: max_tgt - 1] + [EOS] for h in headlines]
+        pad = lambda rows: torch.tensor([r + [0] * (max(map(len, rows)) - len(r)) for r in rows])
+        return pad(src), pad(tgt)
+"""
+
+
+@pytest.mark.parametrize(
+    ("made", "is_told"),
+    [
+        ("list(h)[: max_tgt - 1] + [EOS]", False),
+        ("(list(h) + [EOS])[:max_tgt]", True),
+        ("list(h)[:max_tgt]", False),  # no target has an end sign
+        ("list(h) + [EOS]", False),  # none is cut
+    ],
+)
+def test_a_target_that_is_cut_keeps_its_end(functions, made, is_told):
+    assert CUT_TARGETS.count("list(h)[: max_tgt - 1] + [EOS]") == 1
+    found = examine(functions(CUT_TARGETS.replace("list(h)[: max_tgt - 1] + [EOS]", made))).wrong
+    assert [one.claim for one in found] == ["targets-of-a-batch-have-their-end"] * is_told
+
+
 OF_ONE_ROW = """
     def masked_softmax(scores, mask):
         return scores.masked_fill(~mask, float("-inf")).softmax(dim=1)

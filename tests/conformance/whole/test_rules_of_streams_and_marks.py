@@ -214,3 +214,55 @@ class AsVariance(Pooled):
 @pytest.mark.parametrize(("cls", "verdict"), [(AfterTheMark, "NOTE"), (AsVariance, "FAIL")])
 def test_a_mark_of_the_start_alone_is_no_text(cls, verdict):
     assert result(cls, "model-takes-one-token-and-its-longest-input").verdict == verdict
+
+
+# --- half steps: the factor stands on what a network gives
+
+
+class HalfSteps(nn.Module):
+    """A Conformer's block: half a network, attention, half a network."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.last = (
+            nn.Sequential(nn.LayerNorm(WIDTH), nn.Linear(WIDTH, 24), nn.SiLU(), nn.Linear(24, WIDTH)) for _ in range(2)
+        )
+        self.norm, self.attn = nn.LayerNorm(WIDTH), nn.MultiheadAttention(WIDTH, HEADS, batch_first=True)
+
+    def half(self, x):
+        return x + 0.5 * self.first(x)
+
+    def forward(self, x):
+        x = self.half(x)
+        y = self.norm(x)
+        x = x + self.attn(y, y, y, need_weights=False)[0]
+        return x + 0.5 * self.last(x)
+
+
+class HalfOfTheStream(HalfSteps):
+    def half(self, x):
+        return 0.5 * x + self.first(x)
+
+
+class Listener(nn.Module):
+    block = HalfSteps
+
+    def __init__(self):
+        super().__init__()
+        self.table = nn.Embedding(VOCAB, WIDTH)
+        self.blocks, self.out = nn.ModuleList(self.block() for _ in range(2)), nn.Linear(WIDTH, 5)
+
+    def forward(self, ids):
+        x = self.table(ids)
+        for block in self.blocks:
+            x = block(x)
+        return self.out(x.mean(1))
+
+
+class ListenerOfHalfStreams(Listener):
+    block = HalfOfTheStream
+
+
+@pytest.mark.parametrize(("cls", "expected"), [(Listener, "PASS"), (ListenerOfHalfStreams, "FAIL")])
+def test_half_steps_halve_what_a_network_gives(cls, expected):
+    assert result(cls, "sublayers-add-their-input-once").verdict.name == expected
