@@ -111,11 +111,11 @@ def _pair_written(subject: Any, writer: Any, data: dict[str, Array]) -> tuple[An
     raise NotProvided(f"{writer.name} takes no {vocab} beams: {failure}") from failure
 
 
-def _without_end(subject: Any, writer: Any, data: dict[str, Array], **options: Any) -> Any:
+def _without_end(subject: Any, writer: Any, data: dict[str, Array], words: int = 2, **options: Any) -> Any:
     """What it writes when no token is the end; None where that cannot be said."""
     twin = subject.twin()
     with suppress(NotProvided), writer.ending(twin, -1) as none:
-        return writer.write_with(twin, data, 2, **options, **none)
+        return writer.write_with(twin, data, words, **options, **none)
     return None
 
 
@@ -150,10 +150,53 @@ def _barred(logits: Array, never: Array, before: bool) -> Array:
 def scores_of_tokens(impl: Any, draw: Draw) -> Evidence:
     """What a sentence is worth is the sum of its words' log-probabilities, up to a factor of its length."""
     subject = built(impl)
-    parts = [part for writer in _scoring(subject) for part in _worth(subject, writer)]
+    parts: list[Evidence] = []
+    with suppress(NotProvided):
+        parts += [part for writer in _scoring(subject) for part in _worth(subject, writer)]
+    for writer in writers(subject, beam=True) if not parts else ():
+        seeds = SEEDS if writer.has("beams") else ()
+        parts += [part for seed in seeds if (part := _of_one_history(subject, writer, seed)) is not None]
     if not parts:
-        raise NotProvided("its beam search returns no scores")
+        raise NotProvided("its beam search returns no scores, and keeps nothing of each beam")
     return all_of(*parts)
+
+
+SEEDS = range(90, 106)
+"""Beams change their places in few searches."""
+
+
+def _of_one_history(subject: Any, writer: Any, seed: int) -> Evidence | None:
+    """Whether each word of the sentence that a search with a cache finds was ranked by the numbers of the words before
+    it; None where these numbers are of no text that was fed."""
+    data = _one(prompt(subject, writer.rows, seed))
+    written = _without_end(subject, writer, data, words=10, beams=5)
+    if written is None or len(written.beams) < 4 or written.prefix.shape[1] != 1:
+        return None
+    src, begin, got = data.get("src"), tuple(written.prefix[0].tolist()), written.new[0].tolist()
+    known = [{begin}]
+    for fed, scores in written.beams[1:]:
+        texts = [(*text, int(word)) for text in known[-1] for word in set(fed.tolist())]
+        given = None if src is None else np.repeat(src, len(texts), 0)
+        logarithms = log_softmax(subject.next_logits(np.array(texts), given))
+        rows = [(word, log_softmax(row[None])[0]) for word, row in zip(fed, scores, strict=True) if row.max() > -1e6]
+        known.append(
+            {
+                text
+                for text, own in zip(texts, logarithms, strict=True)
+                if any(text[-1] == word and np.allclose(own, row, atol=1e-3) for word, row in rows)
+            }
+        )
+        if not known[-1]:
+            return None
+    apart = [n for n in range(1, min(len(known), len(got))) if (*begin, *got[:n]) not in known[n]]
+    what = f"the words before each word that {writer.name} finds"
+    evidence = true(what, not apart, expected="those that its numbers were computed from", got="those of another beam")
+    return evidence.saying(
+        diagnosis=f"{writer.name} goes on with the cache of another beam: its words were ranked by numbers of another "
+        "text.",
+        place=writer.line_of(r"cache\w*\s*=(?!=).*(\[|select|reorder|gather)", r"(cache|past)\w*\s*=(?!=)", r"topk"),
+        mend="take the rows of the cache that the beams come from: cache[rows]",
+    )
 
 
 @check("beam-search-divides-by-the-length-of-each-sentence", roles=KINDS)

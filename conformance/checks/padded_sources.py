@@ -68,7 +68,7 @@ def written_behind_padding(subject: Any, alone: Arrays, padded: Arrays) -> Evide
             same = all(far <= 10 * max(own.noise, 1e-6) for far in apart)
             what = f"what {writer.name} chooses from behind padding"
             parts.append(
-                true(what, same, "as for the sentence alone", "otherwise").saying(
+                true(what, same, expected="as for the sentence alone", got="otherwise").saying(
                     diagnosis=f"Padding in front of a sentence changes what {writer.name} writes, and not what forward "
                     "answers: words that are written stand at other places, or see the padding.",
                     place=writer.line_of(r"(?i)\b\w*(pos|place)\w*\s*=", r"(?i)mask\w*\s*="),
@@ -82,9 +82,8 @@ def _same(writer: Any, alone: list[Any], beside: list[Any], noise: float) -> Evi
     """Whether the first row of each step's scores is that without padding."""
     apart = [alike(one.scores[:1], other.scores[:1]) for one, other in zip(alone, beside, strict=False)]
     at = next((n for n, far in enumerate(apart) if far > 10 * noise), None)
-    return true(
-        f"what {writer.name} chooses from for a source with padding", at is None, "as for the source alone", "otherwise"
-    ).saying(
+    what = f"what {writer.name} chooses from for a source with padding"
+    return true(what, at is None, expected="as for the source alone", got="otherwise").saying(
         diagnosis=f"Padding of the source changes what {writer.name} writes, and nothing of what forward answers: it "
         "runs a part of the model without the mask of the source.",
         place=writer.line_of(r"(?i)decod\w*\((?!.*(mask|pad))", r"(?i)(en|de)cod\w*\("),

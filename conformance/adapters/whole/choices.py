@@ -65,6 +65,8 @@ class Choices(Watching):
         name = func.name().removeprefix("aten::").partition(".")[0]
         if name in ("argmax", "max", "topk", "sort"):
             self._bar(args[0])
+        if name == "topk" and args[0].is_floating_point() and args[0].numel() and args[0].numel() % self.vocab == 0:
+            self.events.append(("ranked", args[0].detach().clone()))
         if name == "embedding" and args[0].data_ptr() in self.tables:
             self._fed(args[1])
         elif name == "index" and len(args[1]) == 1 and args[1][0] is not None and args[0].data_ptr() in self.tables:
@@ -155,6 +157,17 @@ class Choices(Watching):
             return result
         wide = tokens if tokens.ndim == scores.ndim else tokens.unsqueeze(-1)
         return scores.gather(-1, wide).reshape(values.shape), tokens
+
+    def beams(self) -> list[tuple[Array, Array]]:
+        """Of each step of a search that feeds one token a beam: these tokens, (n), and the scores (n, V) that all beams
+        are ranked by. None of a search that feeds its texts whole."""
+        found, fed = [], None
+        for kind, tensor in self.events:
+            if kind == "fed":
+                fed = tensor.reshape(-1)
+            elif kind == "ranked" and fed is not None and tensor.numel() == len(fed) * self.vocab:
+                found.append((to_array(fed), to_array(tensor.reshape(len(fed), self.vocab).double())))
+        return found
 
     def begun_with(self, batch_first: bool) -> Array | None:
         """(B): the tokens of the first lookup of one token a row, or of one token, alone or for each beam, where a

@@ -260,12 +260,16 @@ def _found(subject: TextModel) -> tuple[list[Writer], list[str]]:
             reasons.append(str(error))
             continue
         failure: Exception | None = None
+        ran: list[Writer] = []
         for form in ("(B, T)", "(1, T)", "(T)", "list"):
             try:
-                writers.append(_counted(replace(writer, form=form), subject))
-                break
+                ran.append(_counted(replace(writer, form=form), subject))
             except Exception as error:
                 failure = failure or error
+            if ran and not ran[-1].breaks:  # in another form one that breaks may go on
+                break
+        if ran:
+            writers.append(min(ran, key=lambda one: bool(one.breaks)))
         else:
             said = " ".join(str(failure).split())[:160]
             known = isinstance(failure, NotProvided)

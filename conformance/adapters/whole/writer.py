@@ -35,6 +35,7 @@ class Written:
     partly: whether it chose for some rows alone. conditions: what forward was given at every step beside the tokens.
     hypotheses: the sentences of a beam search, with scores.
     chosen_at: the line that chose the last token. barred: (V) tokens that were minus infinity whenever it chose.
+    beams: what `Choices.beams` saw.
     """
 
     new: Array
@@ -48,6 +49,7 @@ class Written:
     hypotheses: Sequence[Hypothesis] = ()
     chosen_at: str = ""
     barred: Array | None = None
+    beams: Sequence[tuple[Array, Array]] = ()
 
     @property
     def cached(self) -> bool:
@@ -203,6 +205,7 @@ class Writer(Declared):
             hypotheses(result) if rows == 1 else (),
             watch.chosen_at,
             None if watch.barred is None else watch.barred.numpy(),
+            watch.beams(),
         )
 
     def _start(self, raw: Array, steps: list[Step], given: Mapping[str, Any], begun: Array | None) -> Array:
