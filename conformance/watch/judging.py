@@ -18,7 +18,7 @@ _DRAWS = re.compile(
     r"(^|\.)(rand|randn|randint|random|randrange|normal|uniform|choice|choices|integers|sample|shuffle|permutation|randperm"
     r"|gauss|bernoulli|multinomial|standard_normal|rand_like|randn_like|normal_|uniform_)$"
 )
-_NUMBER = re.compile(r"(^|[_\['\"])(n|num|size|count|len|rows|samples|examples)(_|['\"\]]|$)|len\(", re.IGNORECASE)
+_NUMBER = re.compile(r"(^|[_\['\"])(n|num|size|count|len|rows|samples|examples|per)(_|['\"\]]|$)|len\(", re.IGNORECASE)
 
 
 class Same(NamedTuple):
@@ -33,16 +33,26 @@ class Same(NamedTuple):
 
 def same_seeds(run: Any) -> list[Same]:
     """Where a function that draws all of its numbers from a seed makes both with the same one."""
-    return [found for source in sources(run) for found in _same_seeds(source)]
+    files = sources(run)
+    makers = {one.name: one for source in files for one in _makers(source)}
+    return [found for source in files for found in _same_seeds(source, makers)]
 
 
-def _same_seeds(source: Source) -> Iterator[Same]:
-    makers = {one.name: one for one in _makers(source)}
-    made = [(one, call) for one in bindings(source) for call in _calls(one) if _name(call) in makers]
+def _same_seeds(source: Source, makers: dict[str, Maker]) -> Iterator[Same]:
+    bound = [*bindings(source), *_first_names(source)]
+    made = [(one, call) for one in bound for call in _calls(one) if _name(call) in makers]
     for judged, its in (pair for pair in made if names_judging(pair[0].name)):
         for train, mine in (pair for pair in made if names_training(pair[0].name)):
             if _name(mine) == _name(its) and _is_same(mine, its, makers[_name(its)]):
                 yield Same(train.name, judged.name, ast.unparse(its), source.place(its))
+
+
+def _first_names(source: Source) -> Iterator[Bound]:
+    """What a call binds to several names, by the first of them: `train_x, train_y = make(n, seed)`."""
+    for node in source.nodes:
+        target = node.targets[0] if isinstance(node, ast.Assign) else None
+        if isinstance(target, ast.Tuple) and isinstance(node.value, ast.Call) and isinstance(target.elts[0], ast.Name):
+            yield Bound(target.elts[0].id, node.value, node)
 
 
 class Maker(NamedTuple):
@@ -65,11 +75,18 @@ def _makers(source: Source) -> Iterator[Maker]:
         seed = next((one for one in taken if _SEED.match(one)), "")
         calls = [one for one in ast.walk(owner or node) if isinstance(one, ast.Call)]
         begun = [one for one in calls if _SEEDS.search(ast.unparse(one.func))]
-        if seed and len(begun) == 1 and ast.unparse(begun[0].args[0] if begun[0].args else begun[0]) == seed:
+        if seed and len(begun) == 1 and _begins_with(begun[0], seed):
             draws = [one for one in calls if _DRAWS.search(ast.unparse(one.func)) and one is not begun[0]]
             if all(_draws_from(source, one, begun[0]) for one in draws):
                 sizes = [_names(source, one) for one in draws]
                 yield Maker(owner.name, taken[1:], sizes) if owner else Maker(node.name, taken, sizes)
+
+
+def _begins_with(call: ast.Call, seed: str) -> bool:
+    """Whether a generator begins with a seed, alone or with numbers beside it: `default_rng([seed, row])`."""
+    given = call.args[0] if call.args else call
+    parts = given.elts if isinstance(given, (ast.List, ast.Tuple)) else [given]
+    return seed in map(ast.unparse, parts) and all(isinstance(one, (ast.Name, ast.Constant)) for one in parts)
 
 
 def _names(source: Source, draw: ast.Call) -> set[str]:
@@ -105,7 +122,7 @@ def _is_same(mine: ast.Call, its: ast.Call, maker: Maker) -> bool:
     if ours is None or theirs is None or ours.keys() != theirs.keys():
         return False
     seed = next((name for name in ours if _SEED.match(name)), "")
-    if not seed or not isinstance(ours[seed], ast.Constant):
+    if not seed or not isinstance(ours[seed], (ast.Constant, ast.Attribute)):
         return False
     apart = {name for name in ours if ast.unparse(ours[name]) != ast.unparse(theirs[name])}
     if not all(_is_number(one[name]) for name in apart for one in (ours, theirs)) or seed in apart:

@@ -14,6 +14,14 @@ def rows(n, seed):
     labels = rng.integers(0, 4, n)
     return np.stack([rng.normal(one, 1, 8) for one in labels]), labels
 """
+PAIRS = """
+def rows(n, seed):
+    made = []
+    for row in range(n):
+        rng = np.random.default_rng([seed, row])
+        made.append(rng.normal(size=8))
+    return np.stack(made), np.arange(n)
+"""
 TASK = ROWS.replace("    labels", "    task = rng.normal(size=(4, 8))\n    labels")
 TWO = ROWS.replace("rng.normal(one", "np.random.normal(one")
 
@@ -30,6 +38,7 @@ def found(of, text):
         (ROWS + "train, valid = rows(500, 3), rows(100, 3)", "6"),
         (ROWS + "train_set = TensorDataset(*rows(500, seed=3))\nval_set = TensorDataset(*rows(N_VAL, seed=3))", "7"),
         (TASK + "train = rows(500, 3)\ntest = rows(500, 3)", "8"),
+        (PAIRS + "train_x, train_y = rows(500, cfg.seed)\nval_x, val_y = rows(100, cfg.seed)", "9"),
     ],
 )
 def test_one_seed_for_both_is_told(text, line):
@@ -45,6 +54,7 @@ def test_one_seed_for_both_is_told(text, line):
         TASK + "train, valid = rows(500, 3), rows(100, 3)",
         TWO + "train, valid = rows(500, 3), rows(100, 3)",
         "train, valid = load(500, seed=3), load(100, seed=3)",
+        PAIRS + "train_x, train_y = rows(500, cfg.seed)\nval_x, val_y = rows(100, cfg.seed + 1)",
         ROWS.replace("(n,", "(part, n,") + "train, valid = rows('train', 500, 3), rows('valid', 100, 3)",
     ],
 )

@@ -17,7 +17,8 @@ class Titler(nn.Module):
     def __init__(self, vocab=23, width=16, eos_id=2):
         super().__init__()
         self.eos_id, self.vocab = eos_id, vocab
-        self.table, self.qkv, self.out = nn.Embedding(vocab, width), nn.Linear(width, 3 * width), nn.Linear(width, vocab)
+        self.table, self.qkv = nn.Embedding(vocab, width), nn.Linear(width, 3 * width)
+        self.out = nn.Linear(width, vocab)
 
     def encode(self, src):
         return self.table(src).mean(1, keepdim=True)
