@@ -49,9 +49,9 @@ def _same_seeds(source: Source, makers: dict[str, Maker]) -> Iterator[Same]:
 
 def _first_names(source: Source) -> Iterator[Bound]:
     """What a call binds to several names, by the first of them: `train_x, train_y = make(n, seed)`."""
-    for node in source.nodes:
-        target = node.targets[0] if isinstance(node, ast.Assign) else None
-        if isinstance(target, ast.Tuple) and isinstance(node.value, ast.Call) and isinstance(target.elts[0], ast.Name):
+    for node in (one for one in source.nodes if isinstance(one, ast.Assign) and isinstance(one.value, ast.Call)):
+        target = node.targets[0]
+        if isinstance(target, ast.Tuple) and isinstance(target.elts[0], ast.Name):
             yield Bound(target.elts[0].id, node.value, node)
 
 
