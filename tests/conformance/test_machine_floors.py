@@ -24,6 +24,7 @@ LATE = {
         "importing the package costs nothing; a function imports what it runs",
     ),
     "adapters.inference.fit": ("conformance.mutants", "half a second, needed only where something is wrong"),
+    "adapters.whole.absent_weights": ("tokenizers", "it need not be installed"),
     "adapters.whole.placing": ("safetensors", "it need not be installed"),
     "adapters.whole.usage": ("yaml", "it need not be installed"),
     "check": ("conformance.protocol", "it imports numpy, and `import conformance` imports this file"),

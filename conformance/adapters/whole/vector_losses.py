@@ -8,6 +8,7 @@ import re
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -49,7 +50,7 @@ def _vectors(seed: int) -> Tensor:
 def _beside(cls: type) -> Iterator[Callable[..., Any]]:
     """The functions of the model's file that are called losses, and the forwards of modules that are, where these have
     no parameters and are made of their defaults."""
-    for name, one in vars(sys.modules.get(cls.__module__, object())).items():
+    for name, one in list(vars(sys.modules.get(cls.__module__, SimpleNamespace())).items()):
         if getattr(one, "__module__", "") != cls.__module__ or not _NAMED.search(name.lower()):
             continue
         if inspect.isfunction(one):
