@@ -164,11 +164,10 @@ def rows(core: AttentionCore) -> Iterator[Finding]:
                 paths=(core.path,),
             )
     yield from _mask_rows(core)
-    yield from _samples_as_words(core)
 
 
-def _samples_as_words(core: AttentionCore) -> Iterator[Finding]:
-    """torch's attention that is given samples first, and takes the first axis for the words of a text."""
+def samples_as_words(core: AttentionCore) -> Iterator[Finding]:
+    """Of a model that is given samples first: torch's attention, given them first, that takes them for words."""
     module = core.call.module if core.call is not None else None
     if core.call is None or not isinstance(module, nn.MultiheadAttention) or module.batch_first:
         return

@@ -12,7 +12,7 @@ from torch import nn
 
 from conformance.adapters.whole.activations import activation_findings
 from conformance.adapters.whole.attention import attentions
-from conformance.adapters.whole.attention_findings import attention_findings
+from conformance.adapters.whole.attention_findings import attention_findings, samples_as_words
 from conformance.adapters.whole.class_source import (
     read_beside_forward,
     read_for_some_arguments,
@@ -97,6 +97,7 @@ class InsideProbes(PadProbes, PartProbes, DropProbes):
             }
             findings = [
                 *attention_findings(cores),
+                *once(one for core in cores if self.calling.batch_first for one in samples_as_words(core)),
                 *norm_findings(run),
                 *network_findings(run),
                 *activation_findings(run),

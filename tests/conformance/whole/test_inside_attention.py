@@ -8,7 +8,7 @@ from inside_subjects import SUBJECTS, load, mutated, run  # noqa: E402
 from torch import nn  # noqa: E402
 
 from conformance.adapters.whole.attention import attentions  # noqa: E402
-from conformance.adapters.whole.attention_findings import attention_findings  # noqa: E402
+from conformance.adapters.whole.attention_findings import attention_findings, samples_as_words  # noqa: E402
 from conformance.adapters.whole.attention_masks import dropout_findings  # noqa: E402
 from conformance.adapters.whole.record import record  # noqa: E402
 
@@ -242,8 +242,9 @@ class OfTorch(nn.Module):
 @pytest.mark.parametrize(("batch_first", "turned", "is_wrong"), [(True, False, 0), (False, True, 0), (False, False, 1)])
 def test_samples_are_not_taken_for_words(batch_first, turned, is_wrong):
     model = OfTorch(batch_first, turned)
-    notes = [one for one in found(record(model, lambda: model(torch.randn(3, 5, 8)))) if one.claim == ROW]
-    assert len(notes) == is_wrong
+    [core] = attentions(record(model, lambda: model(torch.randn(3, 5, 8))))
+    notes = list(samples_as_words(core))
+    assert [one.claim for one in notes] == [ROW] * is_wrong
     assert all("self.attn = nn.MultiheadAttention" in one.place.text for one in notes)
-    square = record(model, lambda: model(torch.randn(3, 3, 8)))
-    assert [one for one in found(square) if one.claim == ROW] == []  # which axis is which cannot be told
+    [square] = attentions(record(model, lambda: model(torch.randn(3, 3, 8))))
+    assert list(samples_as_words(square)) == []  # which axis is which cannot be told
