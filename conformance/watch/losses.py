@@ -45,13 +45,14 @@ def _is_squashed(input: Tensor) -> bool:
 
 
 def _class_of_padding(ids: Array, tail: Array, labels: Array, asked: Array) -> int | None:
-    """The class that the padding of an input is asked for, where labels elsewhere are left out, and it is not the word
-    of the padding itself; None where it is left out, too, or there is none."""
-    length = tail.sum(1)
-    if length.max() < 2 or length.min() == length.max() or asked.all() or not asked[tail].all():
+    """The class that the padding of an input is asked for, where labels elsewhere are left out, and labels are classes:
+    most are neither the words at their places nor the next ones. None where it is left out, too, or there is none."""
+    length, real = tail.sum(1), asked & ~tail
+    if length.max() < 2 or length.min() == length.max() or asked.all() or not asked[tail].all() or not real.any():
         return None
-    classes = np.unique(labels[tail])
-    return int(classes[0]) if len(classes) == 1 and classes[0] != ids[tail][0] else None
+    classes, ahead = np.unique(labels[tail]), np.roll(ids, -1, 1)
+    are_words = max(np.mean(labels[real] == words[real]) for words in (ids, ahead)) > 0.5
+    return int(classes[0]) if len(classes) == 1 and not are_words else None
 
 
 class _Losses:
