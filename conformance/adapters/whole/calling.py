@@ -280,6 +280,12 @@ class Lookups(Watching):
         """The tables that were read by these ids, (B, T), with one word behind them: by labels as they are."""
         return [table for table, way in self._with_one_more(ids) if torch.equal(way[:, :-1], ids)]
 
+    def read_shifted(self, ids: Tensor) -> bool:
+        """Whether a table was read by these ids, (B, T), but the last, behind a sign of the start, and none by all."""
+        if any(seen.shape == ids.shape and torch.equal(seen, ids) for _, seen in self.seen):
+            return False
+        return bool(self.read_behind_a_start(ids[:, :-1]))
+
     def _with_one_more(self, ids: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
         """The tables, and the ids by which they were read, (B, T + 1)."""
         rows, length = ids.shape

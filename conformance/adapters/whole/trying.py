@@ -86,8 +86,8 @@ class Trial:
             raise TypeError("the places of what would be a list have different answers")
         if candidate.starts and lookups.read_before_one_more(data[candidate.main.meaning]):
             return self.in_order(replace(candidate, starts=False), length)
-        shifts = candidate.two_sided and not candidate.starts and candidate.main.meaning in data
-        if shifts and lookups.read_behind_a_start(data[candidate.main.meaning][:, :-1]):
+        target = data.get(candidate.main.meaning) if candidate.two_sided and not candidate.starts else None
+        if target is not None and target.ndim == 2 and lookups.read_shifted(target):
             return self.in_order(replace(candidate, starts=True), length)
         result = candidate.unlisted(listed, B)
         read = self.with_vocabularies(candidate, data, lookups, length)
