@@ -103,7 +103,12 @@ def resolve(text: str, folders: Sequence[str] = (), stated: Stated | None = None
             theirs = parse(stated.reference)
             reference = as_torch_module(_find(_load(theirs, folders), theirs)), theirs
         factory = partial(adapter, found, spec, stated, reference)
-        return _made(spec, factory, "write an adapter class with build(role, config) for it")
+        try:
+            return _made(spec, factory, "write an adapter class with build(role, config) for it")
+        except SpecificationError:
+            if spec.role or not isinstance(found, type) or (impl := _criterion(found, spec)) is None:
+                raise
+            return impl
     if stated is not None and stated.options:
         raise SpecificationError(f"--impl {text}: {' '.join(stated.options)} speaks of an nn.Module, which this is not")
     if is_function:
@@ -118,6 +123,15 @@ def resolve(text: str, folders: Sequence[str] = (), stated: Stated | None = None
     if not isinstance(found, type):
         return found
     return _made(spec, found, "a class with build(role, config) must be constructible without arguments")
+
+
+def _criterion(found: type, spec: Specification) -> Any:
+    """A module that is a loss and no model, as the helper that it is; None where no claim speaks of it."""
+    loss = _adapter(spec, "conformance.adapters.helpers.beside").as_criterion(found)
+    if loss is None:
+        return None
+    impl = _adapter(spec, "conformance.adapters.helpers.implementation").HelpersImplementation([loss], spec.name)
+    return impl if impl.says_something else None
 
 
 def _own(module: ModuleType) -> list[Any]:

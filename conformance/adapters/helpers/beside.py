@@ -75,14 +75,17 @@ def classes_beside(found: Any) -> list[type]:
 def criteria_beside(found: Any) -> list[Callable[..., Any]]:
     """The losses of the file that are modules without parameters, which can be made of their defaults, as functions:
     DistillationLoss is called as distillation_loss."""
-    made = []
-    for cls in classes_beside(found):
-        if issubclass(cls, nn.Module) and CRITERION.search(cls.__name__):
-            with suppress(Exception):  # it wants what nothing here shows
-                module = cls()
-                if not any(True for _ in module.parameters()):
-                    made.append(_named(module.forward, _words(cls.__name__)))
-    return made
+    return [made for cls in classes_beside(found) if (made := as_criterion(cls)) is not None]
+
+
+def as_criterion(cls: type) -> Callable[..., Any] | None:
+    """The forward of a module that is called a loss, under its name; None where it is none of these."""
+    if issubclass(cls, nn.Module) and CRITERION.search(cls.__name__):
+        with suppress(Exception):  # it wants what nothing here shows
+            module = cls()
+            if not any(True for _ in module.parameters()):
+                return _named(module.forward, _words(cls.__name__))
+    return None
 
 
 def of_guest(guest: Guest, model: nn.Module, options: Mapping[str, Any]) -> list[Callable[..., Any]]:

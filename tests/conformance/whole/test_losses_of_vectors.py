@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import sys
+
 import pytest
 
 torch = pytest.importorskip("torch")
 from wholes import Whole  # noqa: E402
 
 import conformance.checks  # noqa: E402, F401
+from conformance.adapters import SpecificationError, resolve  # noqa: E402
 from conformance.adapters.whole.model import whole_model  # noqa: E402
 from conformance.check import CHECKS  # noqa: E402
 from conformance.runner import run_check  # noqa: E402
@@ -65,3 +68,38 @@ def test_a_loss_of_scores_or_of_a_model_takes_no_vectors(made):
     others = FUNCTION.replace("queries, docs", "logits, labels") + MODULE.replace("tickets, articles", "model, batch")
     impl = Whole(whole_model(made("Encoder", ENCODER + others)))
     assert run_check(CHECKS[DIVIDED], impl, "quick").verdict.name == "NOT_PROVIDED"
+
+
+DISTILLATION = """
+import torch
+from torch import nn
+import torch.nn.functional as F
+
+class DistillationLoss(nn.Module):
+    def __init__(self, temperature=3.0, alpha=0.5):
+        super().__init__()
+        self.temperature, self.alpha = temperature, alpha
+
+    def forward(self, student_logits, teacher_logits, labels):
+        student = F.log_softmax(student_logits / self.temperature, dim=-1)
+        teacher = F.softmax(teacher_logits / self.temperature, dim=-1)
+        soft = F.kl_div(student, teacher, reduction="batchmean") * self.temperature**2
+        return self.alpha * F.cross_entropy(student_logits, labels) + (1 - self.alpha) * soft
+
+
+class OtherLoss(nn.Module):
+    def forward(self, first, second):
+        return (first - second).sum()
+"""
+
+
+@pytest.mark.parametrize(("teacher", "is_right"), [("teacher = F.softmax", True), ("teacher = F.log_softmax", False)])
+def test_a_loss_that_is_pointed_at_is_tested_as_the_helper_that_it_is(tmp_path, monkeypatch, teacher, is_right):
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    path = tmp_path / f"losses_of_a_test_{is_right}.py"
+    path.write_text(DISTILLATION.replace("teacher = F.softmax", teacher))
+    impl = resolve(f"{path}:DistillationLoss")
+    claim = "distillation-is-lowest-at-the-teacher"
+    assert run_check(CHECKS[claim], impl, "quick").verdict.name == ("PASS" if is_right else "FAIL")
+    with pytest.raises(SpecificationError, match="OtherLoss"):
+        resolve(f"{path}:OtherLoss")
