@@ -188,7 +188,10 @@ def _of_one_history(subject: Any, writer: Any, seed: int) -> Evidence | None:
         )
         if not known[-1]:
             return None
-    apart = [n for n in range(1, min(len(known), len(got))) if (*begin, *got[:n]) not in known[n]]
+    steps = range(1, min(len(known), len(got)))
+    if not steps:
+        return None  # it ends at once
+    apart = [n for n in steps if (*begin, *got[:n]) not in known[n]]
     what = f"the words before each word that {writer.name} finds"
     evidence = true(what, not apart, expected="those that its numbers were computed from", got="those of another beam")
     return evidence.saying(

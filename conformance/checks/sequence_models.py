@@ -10,7 +10,7 @@ import numpy as np
 from conformance.check import check
 from conformance.checks.language_models import changes, padded_equal, window
 from conformance.checks.options import with_every_option
-from conformance.checks.padded_sources import written_behind_padding
+from conformance.checks.padded_texts import written_behind_padding
 from conformance.checks.whole_models import distance, equal, judged
 from conformance.draw import Draw
 from conformance.evidence import Evidence, all_of, close, note, true

@@ -158,7 +158,7 @@ class _Losses:
             tail = tail_of(ids == mode(ids[:, -1]))
             if ids.size == asked.size and np.array_equal(~asked.reshape(ids.shape), tail) and tail.any():
                 event.skips_padding = True
-            if ids.size == asked.size:
+            if ids.size == asked.size and event.padded_with is None:
                 event.padded_with = _class_of_padding(ids, tail, labels.reshape(ids.shape), asked.reshape(ids.shape))
 
     def kl_div(self, original: Any, input: Tensor, target: Tensor, *rest: Any, **keywords: Any) -> Tensor:

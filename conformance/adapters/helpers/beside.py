@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from conformance.adapters.functions.subjects import source_of
 from conformance.adapters.helpers.configured import configured
-from conformance.adapters.helpers.criteria import CRITERION
+from conformance.adapters.helpers.criteria import CRITERION, made_of_defaults
 from conformance.adapters.helpers.handed import names_of
 from conformance.adapters.helpers.training import is_trainer
 from conformance.adapters.helpers.trial import HELPERS
@@ -80,12 +80,9 @@ def criteria_beside(found: Any) -> list[Callable[..., Any]]:
 
 def as_criterion(cls: type) -> Callable[..., Any] | None:
     """The forward of a module that is called a loss, under its name; None where it is none of these."""
-    if issubclass(cls, nn.Module) and CRITERION.search(cls.__name__):
-        with suppress(Exception):  # it wants what nothing here shows
-            module = cls()
-            if not any(True for _ in module.parameters()):
-                return _named(module.forward, _words(cls.__name__))
-    return None
+    is_named = issubclass(cls, nn.Module) and CRITERION.search(cls.__name__) is not None
+    made = made_of_defaults(cls) if is_named else None
+    return None if made is None else _named(made.forward, _words(cls.__name__))
 
 
 def of_guest(guest: Guest, model: nn.Module, options: Mapping[str, Any]) -> list[Callable[..., Any]]:

@@ -24,6 +24,15 @@ _SCORES = re.compile(r"(\w+_)?(logits?|scores?|outputs?|preds?|predictions?)|log
 """Names of functions that are losses, and of the scores that they take."""
 
 
+def made_of_defaults(cls: type) -> nn.Module | None:
+    """A loss that is a module, made of its defaults; None where it wants more, or learns parameters of its own."""
+    with suppress(Exception):  # it wants what nothing here shows
+        made = cls()
+        if isinstance(made, nn.Module) and not any(True for _ in made.parameters()):
+            return made
+    return None
+
+
 class CrossEntropy(nn.CrossEntropyLoss):
     """Torch's, for classes on the last axis, too: a loss of one's own often flattens what it is given."""
 

@@ -161,8 +161,9 @@ def loss_of_mixed(loss: Called) -> Iterator[Trouble]:
         raise OtherKind("it gives no loss")
     gradient = torch.autograd.grad(value, logits)[0].sum(0)
     prefers_first = bool(gradient[0] < gradient[1])
-    if prefers_first is not _gives_the_first_share(loss):
-        one, other = ("second", "first") if _gives_the_first_share(loss) else ("first", "second")
+    is_of_first = _gives_the_first_share(loss)
+    if prefers_first is not is_of_first:
+        one, other = ("second", "first") if is_of_first else ("first", "second")
         yield Trouble(
             f"{loss.name} weighs the {one} labels by the share of the {other} samples.",
             f"{loss.arguments.parameter_of['share']} for the {other} labels",

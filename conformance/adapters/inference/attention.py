@@ -81,8 +81,8 @@ def resolve_inputs(found: Resolution, module: nn.Module) -> None:
 
 
 def _leave_out_optional_keys(found: Resolution, module: nn.Module) -> None:
-    """Self-attention that hides the future unless it is told otherwise is called with its queries alone: the keys that
-    it may be given are another use of it."""
+    """Self-attention that hides the future by default is called with its queries alone. It may be given other keys, but
+    need not be."""
     call = found.conventions.call
     optional = {"key", "value", "memory"} & set(call.names)
     if not optional or not optional <= call.optional:

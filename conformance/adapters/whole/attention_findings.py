@@ -167,7 +167,8 @@ def rows(core: AttentionCore) -> Iterator[Finding]:
 
 
 def samples_as_words(core: AttentionCore) -> Iterator[Finding]:
-    """Of a model that is given samples first: torch's attention, given them first, that takes them for words."""
+    """Attention of torch's that takes the samples of the batch for the words of a text. Only for models that are given
+    samples first."""
     module = core.call.module if core.call is not None else None
     if core.call is None or not isinstance(module, nn.MultiheadAttention) or module.batch_first:
         return

@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import inspect
 import re
-import sys
 from collections.abc import Iterable, Iterator
-from types import FunctionType, SimpleNamespace
+from types import FunctionType
 
 import torch
 from torch import nn
@@ -20,7 +19,7 @@ from conformance.adapters.whole.calling import Calling
 from conformance.adapters.whole.chained import has_two_stacks
 from conformance.adapters.whole.class_source import heading_of, source_of
 from conformance.adapters.whole.configs import settings_of
-from conformance.adapters.whole.decoding import MODELS, writes_word_by_word
+from conformance.adapters.whole.decoding import taking_a_model, writes_word_by_word
 from conformance.adapters.whole.layouts import ONE_ANSWER
 from conformance.adapters.whole.used_functions import text_of, used_functions
 
@@ -191,12 +190,7 @@ def _shifted(module: nn.Module) -> Iterator[Evidence]:
     file that takes the model."""
     cls: type = type(module)
     found = source_of(cls)
-    beside = [
-        one
-        for one in vars(sys.modules.get(cls.__module__, SimpleNamespace())).values()
-        if isinstance(one, FunctionType) and one.__module__ == cls.__module__
-    ]
-    taking = [one for one in beside if MODELS.fullmatch(next(iter(inspect.signature(one).parameters), ""))]
+    taking = [one for _, one in taking_a_model(module) if isinstance(one, FunctionType)]
     for text in [found[0] if found else "", *map(text_of, (*used_functions(cls), *taking))]:
         scores, labels = _SHIFTED_SCORES.search(text), _SHIFTED_LABELS.search(text)
         if scores and labels:

@@ -7,13 +7,14 @@ import inspect
 import re
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from types import SimpleNamespace
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+
+from conformance.adapters.helpers.criteria import made_of_defaults
 
 PAIRS, WIDTH = 5, 7
 """So many pairs, of vectors so long."""
@@ -55,11 +56,8 @@ def _beside(cls: type) -> Iterator[Callable[..., Any]]:
             continue
         if inspect.isfunction(one):
             yield one
-        elif isinstance(one, type) and issubclass(one, nn.Module) and one is not cls:
-            with suppress(Exception):  # it wants what nothing here shows
-                made = one()
-                if not any(True for _ in made.parameters()):
-                    yield made.forward
+        elif one is not cls and isinstance(one, type) and (made := made_of_defaults(one)) is not None:
+            yield made.forward
 
 
 def owner_of(loss: Callable[..., Any]) -> nn.Module | None:

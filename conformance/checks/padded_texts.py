@@ -65,6 +65,8 @@ def written_behind_padding(subject: Any, alone: Arrays, padded: Arrays) -> Evide
                 continue
             own, behind = (writer.write(subject, data, NEW, script=target) for data in (alone, padded))
             apart = [alike(one.scores, other.scores) for one, other in zip(own.steps, behind.steps, strict=False)]
+            if not apart:
+                continue  # what it chooses from was not seen
             same = all(far <= 10 * max(own.noise, 1e-6) for far in apart)
             what = f"what {writer.name} chooses from behind padding"
             parts.append(
