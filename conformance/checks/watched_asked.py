@@ -6,7 +6,7 @@ from typing import Any
 
 from conformance.check import check
 from conformance.checks.watched_gradients import steps_of
-from conformance.checks.watched_labels import RUN, broken, kept, run_of
+from conformance.checks.watched_labels import RUN, broken, kept, run_of, trained, unusual
 from conformance.draw import Draw
 from conformance.evidence import Evidence
 from conformance.protocol import NotProvided
@@ -73,6 +73,44 @@ def end_is_no_padding(impl: Any, draw: Draw) -> Evidence:
         "never learns where a text ends.",
         mend="ignore what lies behind the first end, by the lengths of the texts, or give padding an id of its own",
     )
+
+
+@check("run-labels-lie-at-their-words", roles=RUN)
+def at_their_words(impl: Any, draw: Draw) -> Evidence:
+    """The classes of words are asked for at these words, and not at the token that opens every row."""
+    run = run_of(impl)
+    losses = [loss for loss in trained(run, "cross_entropy") if loss.lead >= 0 and loss.unasked]
+    losses = [x for x in losses if not (x.targets and max(x.targets.offsets.values(), default=0.0) > 0.5)]
+    if not losses:
+        raise NotProvided("no loss over the classes of words was seen that leaves some out")
+    early = next((loss for loss in losses if loss.is_early), None)
+    if early is None:
+        return kept("labels lie at their words", len(losses))
+    return broken(
+        early,
+        "which tokens are asked for a class",
+        "the words, and neither the token that opens a row nor the one that closes it",
+        "the token that opens every row, and not the last word",
+        at=lambda lines: lines.first(lines.begun(run), early.place),
+        diagnosis="The labels begin one place too early: each word is taught the class of the next one.",
+        mend="put an ignored label in front, for the token that opens the row: [IGNORE, *labels, IGNORE]",
+    )
+
+
+@check("run-prompts-are-not-learned", roles=RUN)
+def prompts_not_learned(impl: Any, draw: Draw) -> Evidence:
+    """Where a script puts prompts and answers into one text, its labels leave the prompt out."""
+    from conformance.watch import asking
+
+    run = run_of(impl)
+    losses = [x for x in trained(run, "cross_entropy") if x.lead >= 0 and x.unasked and x.targets]
+    losses = [x for x in losses if x.targets.offsets.get(1, 0.0) > 0.9]
+    place = asking.joins_prompts(run)
+    if not losses or not place:
+        raise NotProvided("no loss of next tokens was seen whose texts are made of prompts and answers")
+    if any(loss.lead > 1 for loss in losses):
+        return kept("labels at the beginning of a row that are left out", max(loss.lead for loss in losses))
+    return unusual("prompts are learned like answers", f"no label of theirs is left out ({place})")
 
 
 @check("run-sampler-favours-the-rare", roles=RUN)

@@ -148,7 +148,20 @@ def favour_the_rare(impl: Any, draw: Draw) -> Evidence:
     used = [(w, n) for w, n in zip(weighted[0].weights, counts, strict=True) if n >= 5 and w > 0] if weighted else []
     if len(used) < 3 or min(w for w, _ in used) * 1.2 > max(w for w, _ in used):
         raise NotProvided("no cross-entropy with different weights for three classes or more was seen")
-    slope, fit = _line([math.log(n) for _, n in used], [math.log(w) for w, _ in used])
+    numbers, given = [math.log(n) for _, n in used], [math.log(w) for w, _ in used]
+    slope, fit = _line(numbers, given)
+    ordered, in_order = _line(sorted(numbers), sorted(given, reverse=True))
+    if len({*given}) >= 5 and in_order < -0.99 and -1.5 < ordered < -0.3 and fit > -0.9:
+        return broken(
+            weighted[0],
+            "which class has which weight",
+            f"count ** {ordered:.2g}, class by class",
+            "those of other classes: they fit the counts only when both are sorted",
+            at=lambda lines: lines.weights(weighted[0]),
+            diagnosis="The class weights are in another order than the classes: most classes have the weight of "
+            "another one.",
+            mend="take the counts in the order of the classes: [counts[name] for name in classes]",
+        )
     if fit < 0.9 or not 0.5 < slope < 1.5:
         return kept("class weights do not grow with the classes", f"{slope:.2g}")
     loss = weighted[0]

@@ -96,6 +96,56 @@ def ends_learned(impl: Any, draw: Draw) -> Evidence:
     return kept("the token that ends texts is asked for", sum(loss.targets.ended for loss in losses))
 
 
+@check("run-ends-that-are-waited-for-are-learned", roles=RUN)
+def awaited_ends(impl: Any, draw: Draw) -> Evidence:
+    """A token that writing stops at is asked for somewhere, where the labels are of whole texts."""
+    from conformance.watch import ends
+
+    taught, found = ends.untaught(run_of(impl))
+    if found is not None:
+        return broken(
+            found.loss,
+            f"labels with the id {found.value}, which ends a text",
+            "one of each text",
+            0,
+            at=lambda lines: lines.first(lines.encoded(run_of(impl)), found.loss.place, found.place),
+            diagnosis=f"Writing stops at the token {found.value} ({found.place}), and no label asks for it: the model "
+            "never learns to stop.",
+            mend="put the end token behind each text: tokens + [EOS]",
+        )
+    if not taught:
+        raise NotProvided("no end was seen that is waited for, beside losses of whole texts")
+    return kept("losses that ask for the end", taught)
+
+
+@check("run-most-of-what-is-asked-is-masked", roles=RUN)
+def mostly_masked(impl: Any, draw: Draw) -> Evidence:
+    """Of the tokens that labels ask for, more are replaced by the mask than by other words."""
+    from conformance.watch import replacing
+
+    run = run_of(impl)
+    first_of_tokens(run)
+    losses = [loss for loss in of_tokens(run) if loss.targets.masks]
+    masks, swaps, counted = (
+        sum(getattr(loss.targets, name) for loss in losses) for name in ("masks", "swaps", "counted")
+    )
+    if not losses or masks < 0.2 * counted or counted < 50:
+        raise NotProvided("no loss was seen that asks for tokens which a mask replaced")
+    shares = f"the mask {masks / counted:.0%}, another word {swaps / counted:.0%}"
+    if swaps <= 0.9 * masks:
+        return kept("what stands where labels ask", shares)
+    return broken(
+        losses[0],
+        "what stands where labels ask",
+        "mostly the mask: 80% and 10% in BERT",
+        shares,
+        at=lambda lines: lines.first([*replacing.drawn_words(run)][:1], lines.drawn(run, losses[0])),
+        diagnosis=f"Random words stand at {swaps / counted:.0%} of the places that labels ask for, the mask only at "
+        f"{masks / counted:.0%}: many masks were written over.",
+        mend="draw random words among the chosen places that have no mask: chosen & ~masked",
+    )
+
+
 @check("run-what-is-masked-is-asked", roles=RUN)
 def masked_is_asked(impl: Any, draw: Draw) -> Evidence:
     """Most tokens that are replaced by the mask are asked for. Who hides more than is asked for on purpose hides what

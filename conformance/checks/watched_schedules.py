@@ -30,10 +30,11 @@ def comes_down(impl: Any, draw: Draw) -> Evidence:
         "how far the schedule came when the script ended",
         "to its end",
         found.said,
-        is_certain=not descents.may_end_early(run),
+        is_certain=found.is_in_passes or not descents.may_end_early(run),
         at=lambda lines: lines.first(found.last.place if found.is_rare else "", lines.total(run, found.step)),
         diagnosis=f"The rate has not come down when the script ends ({found.said}): "
-        + ("the schedule is stepped in few of the steps." if found.is_rare else "the schedule is planned for more."),
+        + ("the schedule is stepped in few of the steps." if found.is_rare else "the schedule is planned for more.")
+        + (" It is planned in backward passes, of which a step takes several." if found.is_in_passes else ""),
         mend="plan it for the steps that the optimizer makes, and step it with each: epochs * batches / accumulation",
     )
 

@@ -1,6 +1,6 @@
 """Mutants of training scripts that compare answers: CTC, two towers, a teacher; and of what a script sets up."""
 
-from conformance.mutants.script import EPOCHS, MASKED, PAIRS, PRETRAINING, SPEECH, TRAINER, TRANSLATION, script
+from conformance.mutants.script import EPOCHS, MASKED, PAIRS, PRETRAINING, SPEECH, TAGGING, TRAINER, TRANSLATION, script
 
 # --- frames and phones ----------------------------------------------------------------------------
 
@@ -194,6 +194,57 @@ script(
     ("tgt_out.reshape(-1))", "tgt_out.masked_fill(tgt_out == EOS, PAD).reshape(-1))"),
     breaks=("run-ends-are-learned",),
     defect="The tokens that end texts are left out of the loss with padding.",
+)
+script(
+    "TextsHaveNoEnd",
+    EPOCHS,
+    ("(s - 3 + 7) % (VOCAB - 3) + 3, torch.tensor([EOS])]))", "(s - 3 + 7) % (VOCAB - 3) + 3]))"),
+    (
+        "def main():\n",
+        "@torch.no_grad()\ndef translate(model, src):\n    tgt = torch.tensor([[BOS]])\n    for _ in range(12):\n"
+        "        logits = model(src, tgt, *create_mask(src, tgt))\n        token = logits[-1, 0].argmax().item()\n"
+        "        if token == EOS:\n            break\n        tgt = torch.cat([tgt, torch.tensor([[token]])])\n"
+        "    return tgt\n\n\ndef main():\n",
+    ),
+    breaks=("run-ends-that-are-waited-for-are-learned",),
+    defect="Translating stops at a token that no text has.",
+)
+script(
+    "MasksAreMostlyWords",
+    MASKED,
+    (
+        "    ids[chosen] = MASK\n",
+        "    ids[chosen] = MASK\n    other = chosen & (torch.rand(ids.shape, generator=draw) < 0.6)\n"
+        "    ids[other] = torch.randint(2, VOCAB, ids.shape, generator=draw)[other]\n",
+    ),
+    breaks=("run-most-of-what-is-asked-is-masked",),
+    defect="Random words are put at most of the places that the mask was put at.",
+)
+script(
+    "TagsBeginTooEarly",
+    TAGGING,
+    ("nn.Embedding(WORDS, WIDTH, padding_idx=PAD)", "nn.Embedding(WORDS + 2, WIDTH, padding_idx=PAD)"),
+    ("width = max(len(words) for words, _, _ in rows)", "width = max(len(words) for words, _, _ in rows) + 2"),
+    (
+        "ids[number, : len(words)] = torch.tensor(words)",
+        "ids[number, : len(words) + 2] = torch.tensor([WORDS, *words, WORDS + 1])",
+    ),
+    breaks=("run-labels-lie-at-their-words",),
+    defect="Sentences get a token in front and one behind, and their tags do not.",
+)
+script(
+    "PromptsAreLearned",
+    TRAINER,
+    (
+        "        cat = torch.cat([row, row.sort()[0]])\n        x, y = cat[:-1].clone(), cat[1:].clone()\n"
+        "        y[: self.length - 1] = -1\n",
+        "        prompt, answer = row, row.sort()[0][: 3 + int(row[0]) % 4]\n"
+        "        text = torch.cat([prompt, answer])\n"
+        "        x, y = torch.zeros(11, dtype=torch.long), torch.full((11,), -1)\n"
+        "        x[: len(text) - 1], y[: len(text) - 1] = text[:-1], text[1:]\n",
+    ),
+    breaks=("run-prompts-are-not-learned",),
+    defect="The labels of a prompt count like those of its answer.",
 )
 script(
     "DifferenceBroadcasts",

@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
+from conformance.watch.ends import END, FORWARD
 from conformance.watch.events import Backward, Loss
 from conformance.watch.lines import Source
 from conformance.watch.stated import sources, whole_numbers
@@ -67,10 +68,7 @@ def divergence_over_padding(run: Any) -> tuple[Loss, Loss] | None:
     return None
 
 
-_END = re.compile(r"^(\w+_)?(eos|eot|end_?of_?\w+)(_?(id|idx|token|token_id|index))?$", re.IGNORECASE)
 _PAD = re.compile(r"^(\w+_)?pad(ding)?(_?(id|idx|token|token_id|index))?$", re.IGNORECASE)
-FORWARD = 0.9
-"""A loss is of next tokens where more than this share of its labels is."""
 
 
 def ends_taken_for_padding(run: Any) -> tuple[int, Loss] | None:
@@ -85,7 +83,7 @@ def ends_taken_for_padding(run: Any) -> tuple[int, Loss] | None:
         known = dict(numbers)
         pads = {value for name, value in numbers if _PAD.match(name)}
         pads |= {known[other] for name, other in _renamed(source) if _PAD.match(name) and other in known}
-        ends = {name: value for name, value in numbers if _END.match(name) and value in pads}
+        ends = {name: value for name, value in numbers if END.match(name) and value in pads}
         for name, value in ends.items():
             if _is_put(source, name) and not any(value in loss.asked_for for loss in losses):
                 return value, first
@@ -111,3 +109,23 @@ def _is_put(source: Source, name: str) -> bool:
 
 def _last(node: ast.AST) -> str:
     return getattr(node, "id", "") or getattr(node, "attr", "")
+
+
+_PROMPT = re.compile(r"^(prompt|question|instruction|query|user|context)(_?(ids?|text|tokens))?$", re.IGNORECASE)
+_ANSWER = re.compile(r"^(answer|response|reply|completion|output|assistant)(_?(ids?|text|tokens))?$", re.IGNORECASE)
+
+
+def joins_prompts(run: Any) -> str:
+    """Where a script makes one text of a prompt and its answer: a sum, or a list that is joined, of two that are named
+    so; "" where it does not."""
+    for source in sources(run):
+        for node in source.nodes:
+            parts: list[ast.AST] = []
+            if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add):
+                parts = [node.left, node.right]
+            elif isinstance(node, (ast.List, ast.Tuple)) and isinstance(source.around.get(node), ast.Call):
+                parts = [*node.elts]
+            names = [_last(one) for part in parts for one in ast.walk(part)]
+            if any(map(_PROMPT.match, names)) and any(map(_ANSWER.match, names)):
+                return source.place(node)
+    return ""

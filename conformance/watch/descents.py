@@ -6,7 +6,7 @@ import ast
 import re
 from typing import Any, NamedTuple
 
-from conformance.watch.events import Schedule, Step
+from conformance.watch.events import Backward, Schedule, Step
 from conformance.watch.lines import FUNCTIONS, source_of
 from conformance.watch.stated import sources
 
@@ -20,11 +20,13 @@ SHARE = 0.55
 
 class Descent(NamedTuple):
     """A schedule that did not come down. said: how far it came. is_rare: whether it was stepped in few of the steps.
-    step: the optimizer's last one."""
+    is_in_passes: whether it is planned for as many steps as there were backward passes. step: the optimizer's last
+    one."""
 
     last: Schedule
     said: str
     is_rare: bool
+    is_in_passes: bool
     step: Step
 
 
@@ -45,8 +47,15 @@ def unfinished(run: Any) -> tuple[int, Descent | None]:
             continue
         seen += 1
         if said and found is None:
-            found = Descent(last, said, len(mine) <= SHARE * len(steps), steps[-1])
+            is_rare = len(mine) <= SHARE * len(steps)
+            found = Descent(last, said, is_rare, not is_rare and _is_in_passes(run, last), steps[-1])
     return seen, found
+
+
+def _is_in_passes(run: Any, last: Schedule) -> bool:
+    """Whether a schedule comes to its end after as many steps as there were backward passes."""
+    planned = run.descents.get(last.scheduler, last.period or 0)
+    return abs(planned - len(run.of(Backward))) <= 0.03 * planned
 
 
 def _not_down(run: Any, last: Schedule, mine: list[Schedule], steps: list[Step]) -> str | None:
@@ -58,6 +67,9 @@ def _not_down(run: Any, last: Schedule, mine: list[Schedule], steps: list[Step])
         largest = max(max(rates, default=0.0) for rates in [s.rates for s in mine] + [s.rates for s in steps])
         now = max(last.rates, default=0.0)
         return f"{now:.3g}, the largest was {largest:.3g}" if now > SHARE * largest else ""
+    planned, furthest = run.descents.get(last.scheduler, 0), max(one.count for one in mine)
+    if last.kind == "LambdaLR" and planned > SHARE * furthest and (furthest >= planned or _is_in_passes(run, last)):
+        return f"{furthest} of {planned} steps" if furthest <= SHARE * planned else ""
     return None
 
 

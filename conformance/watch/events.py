@@ -76,7 +76,8 @@ class Targets:
     row and stands nowhere else. ends: how many rows end, before padding, with one token that stands nowhere else;
     ended: how many labels of that token count.
     idle: how many places have the id that stands where most labels count, no padding, and no label that counts; hidden:
-    how many labels that count have it at their place.
+    how many labels that count have it at their place. masks: how many labels that count have at their place the id that
+    stands there most, where it stands nowhere else; swaps: how many have another one there that is not theirs.
     """
 
     offsets: Mapping[int, float] = field(default_factory=dict)
@@ -95,6 +96,8 @@ class Targets:
     ended: int = 0
     idle: int = 0
     hidden: int = 0
+    masks: int = 0
+    swaps: int = 0
 
 
 @dataclass(kw_only=True)
@@ -112,8 +115,9 @@ class Loss(Event):
     input's rows those of the target stand in the answers of both, None where it was not found. asked_for: the ids that
     labels ask for, in the first steps; span: of labels in one row, the least and the largest one. skips_padding:
     whether the labels that are ignored are those of the padding of an input; padded_with: the class that padding is
-    asked for, where other labels are ignored. held: whether the number that is asked of
-    each row stands in it. frames: of a CTC loss. pairs: where all are compared; holds_itself: also each with itself,
+    asked for, where other labels are ignored. lead: how many labels at the beginning of a row are ignored, of most
+    rows; is_early: whether labels of classes lie one place before their words. held: whether the number that is asked
+    of each row stands in it. frames: of a CTC loss. pairs: where all are compared; holds_itself: also each with itself,
     which is never asked for.
     """
 
@@ -136,6 +140,8 @@ class Loss(Event):
     softness: tuple[float, ...] = ()
     apart: int | None = None
     asked_for: frozenset[int] = frozenset()
+    lead: int = -1
+    is_early: bool = False
     span: tuple[int, int] | None = None
     skips_padding: bool = False
     padded_with: int | None = None

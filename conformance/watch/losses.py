@@ -11,9 +11,10 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from conformance.watch.comparing import apart, frames_of, holds_itself, pairs_of, sides_of
+from conformance.watch.ends import named_in
 from conformance.watch.events import Difference, Loss, Targets
 from conformance.watch.targets import LARGEST, Array, Question, kind_of, mode, tail_of
-from conformance.watch.watcher import Watcher, place
+from conformance.watch.watcher import Watcher, place, users_frames
 
 PATTERNS = 40
 """In so many steps it is kept which labels are ignored, and which are asked for."""
@@ -53,6 +54,17 @@ def _class_of_padding(ids: Array, tail: Array, labels: Array, asked: Array) -> i
     classes, ahead = np.unique(labels[tail]), np.roll(ids, -1, 1)
     are_words = max(np.mean(labels[real] == words[real]) for words in (ids, ahead)) > 0.5
     return int(classes[0]) if len(classes) == 1 and not are_words else None
+
+
+def _is_early(ids: Array, tail: Array, asked: Array) -> bool:
+    """Whether the token that opens every row is asked for its class, and the last word of every row, before the token
+    that closes it, is not: labels that lie one place too far ahead."""
+    rows, last = np.arange(len(ids)), ids.shape[1] - tail.sum(1) - 1
+    if len(ids) < 4 or last.min() < 3:
+        return False
+    opening, closing = np.unique(ids[:, 0]), np.unique(ids[rows, last])
+    are_signs = len(opening) == len(closing) == 1 and (ids == opening[0]).sum() == len(ids)
+    return bool(are_signs and asked[:, 0].all() and not asked[rows, last].any() and not asked[rows, last - 1].any())
 
 
 class _Losses:
@@ -135,6 +147,8 @@ class _Losses:
             with self.watcher.looking():
                 asked = array(target) != _ignored(rest, keywords)
                 event.asked, event.unasked = np.packbits(asked).tobytes(), not asked.all()
+                if self.watcher.is_close:
+                    self.watcher.run.ends |= named_in(users_frames())
                 self._labels(event, array(target), asked)
         if self.watcher.is_close and input.numel() <= LARGEST and input.dim() >= 2:
             with self.watcher.looking():
@@ -156,6 +170,10 @@ class _Losses:
             event.span = int(labels.min()), int(labels.max())
         for ids in given:
             tail = tail_of(ids == mode(ids[:, -1]))
+            if asked.size % len(ids) == 0 and asked.size >= 2 * len(ids):
+                event.lead = int(np.median(asked.reshape(len(ids), -1).argmax(1)))
+            if ids.size == asked.size:
+                event.is_early = event.is_early or _is_early(ids, tail, asked.reshape(ids.shape))
             if ids.size == asked.size and np.array_equal(~asked.reshape(ids.shape), tail) and tail.any():
                 event.skips_padding = True
             if ids.size == asked.size and event.padded_with is None:

@@ -75,7 +75,8 @@ class Run:
     """A training run that was watched. modules: the outermost modules by number, as (class, place of the class). parts:
     the classes of their parts by path, where they have parameters; earlier: those that were replaced. parameters,
     optimizers, loaders, schedulers: by number, the last two as the place where they were made; planned: the frames that
-    made schedulers. rate_functions: the code of the functions that schedules were given. moments: what each step began
+    made schedulers. rate_functions: the code of the functions that schedules were given;
+    descents: after how many steps these have come down, where they do. moments: what each step began
     from, where that is asked for; expected: of a run that was not stopped. unread_rates: what rates were written where
     their optimizer reads none, by its number; given_rates: that of optimizers whose groups were all made with one.
     frozen: the parameters that are frozen at the end. outside: trainable ones that got gradients, are in no optimizer,
@@ -86,7 +87,8 @@ class Run:
     its copy. without_statistics: modules with an average of weights whose norms over the batch have those they were
     made with. still: the buffers and frozen parameters that did not change from the first step on, by name. unread:
     where loaders were made that gave no batch. drawn: loaders that draw by weights. rows: which rows loaders draw from.
-    givers: the code that makes items and batches for loaders. flagged: parts with an attribute `requires_grad` that
+    givers: the code that makes items and batches for loaders. files: the user's that a script imported. ends: the ids
+    that end a text, by their names. flagged: parts with an attribute `requires_grad` that
     none of their parameters follows, by path. misspelt: attributes of parameters that are nearly called so. options:
     whether the script was given arguments. ended: why watching ended, in words; whole: whether the script ended."""
 
@@ -99,6 +101,7 @@ class Run:
     parts: dict[int, dict[str, type]] = field(default_factory=dict)
     earlier: list[dict[str, type]] = field(default_factory=list)
     rate_functions: dict[int, list[CodeType]] = field(default_factory=dict)
+    descents: dict[int, int] = field(default_factory=dict)
     loaders: dict[int, str] = field(default_factory=dict)
     drawn: list[Drawn] = field(default_factory=list)
     rows: list[Rows] = field(default_factory=list)
@@ -118,6 +121,8 @@ class Run:
     still: set[str] = field(default_factory=set)
     unread: list[str] = field(default_factory=list)
     givers: list[CodeType] = field(default_factory=list)
+    files: list[str] = field(default_factory=list)
+    ends: dict[str, int] = field(default_factory=dict)
     flagged: list[str] = field(default_factory=list)
     misspelt: set[str] = field(default_factory=set)
     options: bool = False

@@ -54,6 +54,19 @@ class Overwritten(NamedTuple):
     place: str
 
 
+def drawn_words(run: Any) -> Iterator[str]:
+    """Where it is drawn which of the words that labels ask for become other words."""
+    for source in sources(run):
+        for function in (n for n in source.nodes if isinstance(n, FUNCTIONS[:2])):
+            inside = source.inside(function)
+            labels = {name for one in inside for name, _ in _ignored(one)}
+            for one in inside:
+                for changed, where in _changed(one):
+                    is_mask = "mask" in ast.unparse(getattr(one, "value", one)).lower()
+                    if labels and changed not in labels and not is_mask:
+                        yield from (source.place(made) for made in values_of(inside, where)[-1:])
+
+
 _SHARE = 0.3
 """A smaller share of random words takes few of the masks away, and may be meant."""
 

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import runpy
 import signal
 import sys
 import threading
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 
 from conformance.watch.ending import finish
 from conformance.watch.launching import Script
 from conformance.watch.libraries import tap_all
 from conformance.watch.record import Run
-from conformance.watch.watcher import Ended, Watcher
+from conformance.watch.watcher import Ended, Watcher, is_the_users
 
 
 def watched(
@@ -31,6 +32,7 @@ def watched(
 
     What it raises becomes the run's `ended`, and its traceback goes to standard error.
     """
+    before = frozenset(sys.modules)
     with _as_main(script), Watcher(steps, until, keeps_moments, least) as watcher:
         tap_all(watcher)
         watcher.run.options = bool(script.arguments)
@@ -51,8 +53,16 @@ def watched(
             watcher.close()
             traceback.print_exc()
             watcher.run.ended = f"the script raised {type(error).__name__}: {error}"
+        watcher.run.files = _imported(before, sys.path[0] or os.getcwd())
         finish(watcher)
         return watcher.run
+
+
+def _imported(before: Collection[str], folder: str) -> list[str]:
+    """The files below a folder that modules were imported from since then: what a script keeps in files of its own."""
+    new = [module for name, module in [*sys.modules.items()] if name not in before]
+    files = {file for module in new if (file := getattr(module, "__file__", None)) and is_the_users(file)}
+    return sorted(file for file in files if Path(folder).resolve() in Path(file).resolve().parents)
 
 
 def called(call: Callable[[], None], steps: int, seconds: float) -> Run:

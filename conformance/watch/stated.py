@@ -15,9 +15,10 @@ _WARM_UP = re.compile(r"^-*(n_|num_)?warm_?up(_?(steps|iters|iterations|updates)
 
 
 def sources(run: Any) -> list[Source]:
-    """The user's files that took part in a run, those among them that make what loaders give."""
+    """The user's files that took part in a run, those among them that make what loaders give, and those that were
+    imported."""
     files = dict.fromkeys(at.code.co_filename for event in run.events for at in event.stack)
-    files |= dict.fromkeys(code.co_filename for code in run.givers)
+    files |= dict.fromkeys([*(code.co_filename for code in run.givers), *run.files])
     return [source for source in map(source_of, files) if source is not None]
 
 

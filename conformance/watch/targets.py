@@ -139,6 +139,8 @@ def compare(targets: Targets, place: Array | None, ids: Sequence[Looked], labels
     targets.masked = bool(numbers.max() > 0.5 * counts.sum()) and len(np.unique(labels[counts])) > 1
     if targets.masked:
         _idle(targets, inputs if axis == 1 else inputs.T, inputs, index[counts])
+    if targets.offsets.get(0, 0.0) < SURE and _next(targets.offsets) < SURE:
+        _mixed(targets, inputs.reshape(-1), index, labels, counts)
     for one, _ in fitting:
         _opening(targets, one, index, labels, counts)
     _ending(targets, rows, labels, counts)
@@ -181,6 +183,19 @@ def _idle(targets: Targets, rows: Array, ids: Array, asked: Array) -> None:
     fills = tail_of(rows == mask) & (tail_of(rows == rows[:, -1:]).sum(1) > 1)[:, None]
     over = fills if rows.shape == ids.shape and rows is ids else fills.T
     targets.idle = int(((ids == mask) & ~place.reshape(ids.shape) & ~over).sum())
+
+
+def _mixed(targets: Targets, ids: Array, index: Array, labels: Array, counts: Array) -> None:
+    """Count what stands where labels ask: the mask, which stands nowhere else, and words that are not the labels."""
+    asked = ids[index[counts]]
+    mask = mode(asked)
+    elsewhere = ids.copy()
+    elsewhere[index[counts]] = -1
+    is_rare = counts.sum() < 0.6 * targets.tokens and not (elsewhere == mask).any()
+    if not is_rare or (labels[counts] == mask).any() or len(np.unique(labels[counts][asked == mask])) < 3:
+        return
+    targets.masks = int((asked == mask).sum())
+    targets.swaps = int(((asked != mask) & (asked != labels[counts])).sum())
 
 
 def _ending(targets: Targets, rows: Array, labels: Array, counts: Array) -> None:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from conformance.watch.events import Clear, Clip
+from conformance.watch.events import Backward, Clear, Clip
 from conformance.watch.lines import At
 from conformance.watch.record import Group
 from conformance.watch.rules import History
@@ -90,8 +90,31 @@ class Updates:
         number, made = self.watcher.number("scheduler", scheduler), stack(scheduler)
         self.watcher.run.schedulers.setdefault(number, made[0].place if made else "")
         self.watcher.run.planned.setdefault(number, made)
+        functions = [one for one in functions if callable(one)]
+        self.watcher.endings.append(lambda: self._ask(number, functions))
         codes = (getattr(one, "__code__", None) for one in functions)
         self.watcher.run.rate_functions[number] = [code for code in codes if code is not None]
+
+    def _ask(self, number: int, functions: Iterable[Any]) -> None:
+        """Write down after how many steps the functions of a schedule have come down, when the run is over."""
+        last = 2 * max(len(self.watcher.run.of(Backward)), self.watcher.run.steps)
+        with self.watcher.looking():
+            ends = {end for one in functions if (end := comes_down_at(one, last)) is not None}
+            if len(ends) == 1:
+                self.watcher.run.descents[number] = ends.pop()
+
+
+def comes_down_at(function: Callable[[int], float], last: int) -> int | None:
+    """After how many steps the factor of a rate has come down to its least, from where it stays there or rises: at most
+    a tenth of its largest. None where it does not, or falls on to the last step."""
+    places = sorted({last * part // 400 for part in range(401)})
+    factors = [float(function(place)) for place in places]
+    least, largest = min(factors[1:]), max(factors)
+    peak = factors.index(largest)
+    down = next((n for n in range(peak, len(places)) if factors[n] <= least + 1e-4 * (largest - least)), None)
+    if down is None or down >= len(places) - 4 or least > 0.1 * largest:
+        return None
+    return places[down]
 
 
 def _several(parameters: Any) -> list[Any]:

@@ -6,8 +6,10 @@ cut out, not where the loss reads them. Each function names at most a few places
 
 from conformance.watch.pointing.answers import (
     ALIASES,
+    begun,
     drawn,
     drawn_again,
+    encoded,
     ending,
     is_read,
     lengths,
@@ -89,6 +91,7 @@ __all__ = [
     "apart",
     "averaged",
     "batched",
+    "begun",
     "beside",
     "clearing",
     "condition",
@@ -99,6 +102,7 @@ __all__ = [
     "divisor",
     "drawn",
     "drawn_again",
+    "encoded",
     "ending",
     "evaluating",
     "falling",

@@ -129,6 +129,20 @@ def ending(run: Any, loss: Any) -> list[str]:
     return first([line.place for line in lines][:2], loss.place)
 
 
+_ANSWERS = r"\w*(answer|target|tgt|response|reply|output|completion|summary|title)\w*"
+
+
+def encoded(run: Any) -> list[str]:
+    """Where texts that are asked for become tokens."""
+    answers = written(run, rf"^{_ANSWERS} = .*(encode|token|ids|vocab|stoi)\w*[\[(]")
+    return first(answers[:1], written(run, rf"(encode|token\w*|numericali[sz]e|to_ids|stoi)[\[(].*{_ANSWERS}")[:1])
+
+
+def begun(run: Any) -> list[str]:
+    """Where the list of labels begins."""
+    return first(written(run, r"^\w*(label|tag)\w* = \[|, \w*(label|tag)\w* = .*\[\]")[:1])
+
+
 ALIASES = r"\.(detach\(\)|data)(?!\w|\.clone|\.copy).* for "
 """What keeps weights in a list, and does not copy them."""
 

@@ -1,0 +1,289 @@
+"""Ends that are waited for, masks, labels of words, prompts, class weights, schedules: told, and nothing near them."""
+
+import re
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from conformance.mutated import run_of  # noqa: E402
+from conformance.verdict import Verdict  # noqa: E402
+from conformance.watch.launching import Script  # noqa: E402
+from conformance.watch.script import watched  # noqa: E402
+from conformance.watch.updates import comes_down_at  # noqa: E402
+from conformance.watch.verdicts import results_of  # noqa: E402
+
+PASS, FAIL, NOTE, NOT_SEEN = Verdict.PASS, Verdict.FAIL, Verdict.NOTE, Verdict.NOT_SEEN
+SCRIPT = """
+import torch
+from torch import nn
+import torch.nn.functional as F
+torch.manual_seed(0)
+PAD, BOS, EOS, MASK, CLS, SEP, FIRST, VOCAB, IGNORE = 0, 1, 2, 3, 4, 5, 6, 40, -100
+{before}
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.words, self.out = nn.Embedding(VOCAB, 16), nn.Linear(16, {classes})
+
+    def forward(self, ids):
+        return self.out(self.words(ids))
+
+def texts(count=12):
+    return [torch.randint(FIRST, VOCAB, (n,)).tolist() for n in torch.randint(3, 9, (count,)).tolist()]
+
+def padded(rows, value):
+    width = max(map(len, rows))
+    return torch.tensor([row + [value] * (width - len(row)) for row in rows])
+
+{batch}
+
+model = Model()
+optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
+{made}
+for step in range(12):
+    for _ in range({passes}):
+        ids, labels = batch()
+        loss = F.cross_entropy(model(ids).flatten(0, 1), labels.flatten(), ignore_index=IGNORE{weight})
+        loss.backward()
+    optimizer.step()
+    optimizer.zero_grad()
+    {after}
+{behind}
+"""
+
+
+def script(**parts):
+    rest = dict.fromkeys(("before", "batch", "made", "weight", "behind"), "")
+    return SCRIPT.format(**rest | {"classes": "VOCAB", "passes": "1", "after": "pass"} | parts)
+
+
+def judged(claim, line="", **parts):
+    """The verdict of a claim on a script of these parts; with `line`, that this is the one that is named."""
+    source = script(**parts)
+    found = results_of(run_of(source, "train.py").run)[claim]
+    if line:
+        assert found.verdict is FAIL, found
+        number = int(re.search(r":(\d+)", found.place).group(1))
+        assert source.splitlines()[number - 1].strip() == line, found.place
+    return found.verdict
+
+
+# --- ends -----------------------------------------------------------------------------------------
+
+ENDS = "run-ends-that-are-waited-for-are-learned"
+NEXT = """
+def batch():
+    rows = [[BOS] + text{end} for text in texts()]
+    return padded([row[:-1] for row in rows], PAD), padded([row[1:] for row in rows], IGNORE)
+"""
+WRITE = """
+def write(ids):
+    while ids.shape[1] < 20:
+        token = model(ids)[:, -1].argmax(-1)
+        if token.item() == EOS:
+            break
+        ids = torch.cat([ids, token[:, None]], 1)
+    return ids
+"""
+
+
+def test_an_end_that_writing_stops_at_is_learned():
+    assert judged(ENDS, batch=NEXT.format(end=""), behind=WRITE) is FAIL
+    assert judged(ENDS, batch=NEXT.format(end=" + [EOS]"), behind=WRITE) is PASS
+
+
+def test_nobody_waits_for_the_end():
+    assert judged(ENDS, batch=NEXT.format(end="")) is NOT_SEEN
+    assert judged(ENDS, batch=NEXT.format(end=""), behind="known = [EOS == 2]") is NOT_SEEN
+
+
+def test_texts_that_are_cut_out_of_a_long_one_have_no_end():
+    cut = "def batch():\n    rows = torch.randint(FIRST, VOCAB, (8, 9))\n    return rows[:, :-1], rows[:, 1:]"
+    assert judged(ENDS, batch=cut, behind=WRITE) is NOT_SEEN
+
+
+def test_the_line_is_where_answers_become_tokens():
+    batch = (
+        NEXT.format(end="")
+        .replace("    rows", "    answer_ids = encode(texts())\n    rows")
+        .replace("in texts()", "in answer_ids")
+    )
+    before = "encode = list"
+    assert judged(ENDS, "answer_ids = encode(texts())", batch=batch, behind=WRITE, before=before) is FAIL
+
+
+@pytest.mark.parametrize(
+    "held",
+    [
+        'vocabulary = {"<pad>": 0, "<eos>": 2}',
+        "class Words:\n    def __init__(self):\n        self.eos_token_id = 2\nwords = Words()",
+    ],
+)
+def test_the_end_is_known_by_what_the_script_holds(held):
+    before = "del EOS\n" + held
+    behind = WRITE.replace("== EOS", "== words.eos_id")
+    assert judged(ENDS, batch=NEXT.format(end=""), before=before, behind=behind) is FAIL
+
+
+def test_two_ends_are_none():
+    before = "sentence_eos_id = 9"
+    assert judged(ENDS, batch=NEXT.format(end=""), before=before, behind=WRITE) is NOT_SEEN
+
+
+def test_files_that_a_script_imports_are_read(tmp_path):
+    (tmp_path / "reading_of_texts.py").write_text(
+        "END_OF_TEXT = 2\n\ndef read(ids):\n    words = []\n    for one in ids:\n        if one == END_OF_TEXT:\n"
+        "            break\n        words.append(one)\n    return words\n"
+    )
+    (tmp_path / "train.py").write_text(script(before="import reading_of_texts", batch=NEXT.format(end="")))
+    run = watched(Script(str(tmp_path / "train.py")), 12)
+    assert run.files == [str(tmp_path / "reading_of_texts.py")]
+    found = results_of(run)[ENDS]
+    assert found.verdict is FAIL
+    assert "reading_of_texts.py:6" in str(found.diagnosis)
+
+
+# --- masks ----------------------------------------------------------------------------------------
+
+MASKS = "run-most-of-what-is-asked-is-masked"
+MASKED = """
+def batch():
+    ids = torch.randint(FIRST, VOCAB, (16, 20))
+    labels, chosen = ids.clone(), torch.rand(ids.shape) < 0.25
+    labels[~chosen] = IGNORE
+    hidden = chosen & (torch.rand(ids.shape) < {share})
+    ids[hidden] = MASK
+    other = chosen & (torch.rand(ids.shape) < {others}){apart}
+    ids[other] = torch.randint(FIRST, VOCAB, ids.shape)[other]
+    return ids, labels
+"""
+
+
+def test_random_words_over_the_mask():
+    wrong = MASKED.format(share=0.8, others=0.6, apart="")
+    assert judged(MASKS, "other = chosen & (torch.rand(ids.shape) < 0.6)", batch=wrong) is FAIL
+
+
+@pytest.mark.parametrize(("share", "others"), [(0.8, 0.5), (0.6, 0.5), (1.0, 0.0)])
+def test_random_words_beside_the_mask(share, others):
+    assert judged(MASKS, batch=MASKED.format(share=share, others=others, apart=" & ~hidden")) is PASS
+
+
+def test_words_that_are_replaced_without_a_mask_are_another_task():
+    batch = MASKED.format(share=0.0, others=1.0, apart="")
+    assert judged(MASKS, batch=batch) is NOT_SEEN
+
+
+# --- the words that labels lie at -----------------------------------------------------------------
+
+WORDS = "run-labels-lie-at-their-words"
+TAGS = """
+def batch():
+    found = texts()
+    tags = [{tags} for text in found]
+    return padded([[CLS, *text, SEP] for text in found], PAD), padded(tags, IGNORE)
+"""
+
+
+@pytest.mark.parametrize(
+    ("tags", "verdict"),
+    [
+        ("[*(word % 3 for word in text), IGNORE, IGNORE]", FAIL),
+        ("[IGNORE, *(word % 3 for word in text), IGNORE]", PASS),
+        ("[2, *(word % 3 for word in text), IGNORE]", PASS),
+    ],
+)
+def test_labels_of_words(tags, verdict):
+    assert judged(WORDS, batch=TAGS.format(tags=tags), classes="3") is verdict
+
+
+def test_next_words_are_no_labels_of_words():
+    assert judged(WORDS, batch=TAGS.format(tags="[*text, IGNORE, IGNORE]")) is NOT_SEEN
+
+
+# --- prompts --------------------------------------------------------------------------------------
+
+PROMPTS = "run-prompts-are-not-learned"
+JOINED = """
+def joined(prompt, answer):
+    ids = prompt + answer
+    return ids, {labels}
+
+def batch():
+    rows = [joined(*two) for two in zip(texts(), texts())]
+    return padded([ids[:-1] for ids, _ in rows], PAD), padded([labels[1:] for _, labels in rows], IGNORE)
+"""
+
+
+def test_prompts():
+    assert judged(PROMPTS, batch=JOINED.format(labels="list(ids)")) is NOTE
+    assert judged(PROMPTS, batch=JOINED.format(labels="[IGNORE] * len(prompt) + answer")) is PASS
+    assert judged(PROMPTS, batch=NEXT.format(end="")) is NOT_SEEN
+
+
+# --- class weights --------------------------------------------------------------------------------
+
+WEIGHTS = "run-class-weights-favour-the-rare"
+COUNTED = """
+chances = torch.tensor([40.0, 2.0, 20.0, 5.0, 1.0, 10.0])
+weights = {weights}
+
+def batch():
+    ids = torch.randint(FIRST, VOCAB, (16, 20))
+    return ids, torch.multinomial(chances, ids.numel(), True).reshape(ids.shape)
+"""
+
+
+@pytest.mark.parametrize(
+    ("weights", "verdict"),
+    [
+        ("(chances.sum() / chances.sort(descending=True)[0]) ** 0.5", FAIL),
+        ("(chances.sum() / chances) ** 0.5", PASS),
+        ("1 / chances", PASS),
+        ("torch.tensor([1.0, 6.0, 5.0, 4.0, 3.0, 2.0])", PASS),
+    ],
+)
+def test_class_weights_in_the_order_of_the_classes(weights, verdict):
+    assert judged(WEIGHTS, batch=COUNTED.format(weights=weights), classes="6", weight=", weight=weights") is verdict
+
+
+# --- schedules ------------------------------------------------------------------------------------
+
+DOWN = "run-schedule-comes-down"
+MADE = "scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: {factor})"
+
+
+@pytest.mark.parametrize(
+    ("factor", "verdict"),
+    [
+        ("max(0.0, 1 - step / 96)", FAIL),  # 24 steps, 4 passes each
+        ("max(0.0, 1 - step / 24)", PASS),
+        ("max(0.0, 1 - step / 200)", NOT_SEEN),  # for more steps than this run makes, of whatever kind
+        ("0.99 ** step", NOT_SEEN),
+    ],
+)
+def test_a_schedule_that_is_planned_in_backward_passes(factor, verdict):
+    source = script(made=MADE.format(factor=factor), passes="4", after="scheduler.step()", batch=NEXT.format(end=""))
+    source = source.replace("range(12)", "range(24)")
+    found = results_of(run_of(source, "train.py", steps=99).run)[DOWN]
+    assert found.verdict is verdict
+    assert verdict is not FAIL or "in backward passes" in str(found.diagnosis)
+
+
+@pytest.mark.parametrize(
+    ("function", "down"),
+    [
+        (lambda step: max(0.0, 1 - step / 100), 99),
+        (lambda step: min(step / 20, max(0.0, (100 - step) / 80)), 99),
+        (lambda step: max(0.1, 1 - step / 100), 90),
+        (lambda step: 1.0, None),
+        (lambda step: 0.5 + 0.5 * max(0.0, 1 - step / 100), None),
+        (lambda step: (step + 1) ** -0.5, None),
+    ],
+)
+def test_where_a_factor_has_come_down(function, down):
+    found = comes_down_at(function, 200)
+    assert (found is None) == (down is None)
+    assert down is None or abs(found - down) <= 2
