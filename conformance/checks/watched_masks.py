@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 from typing import Any
 
 from conformance.check import check
@@ -60,4 +61,30 @@ def padding_hidden(impl: Any, draw: Draw) -> Evidence:
         diagnosis="The words in padded places change the answers for the others: "
         "the mask is not used everywhere, or is turned round.",
         mend="pass the mask on to attention and to pooling, and look at which of its values hides",
+    )
+
+
+@check("run-rows-are-apart", roles=RUN)
+def rows_apart(impl: Any, draw: Draw) -> Evidence:
+    """The rows of a batch are answered alike wherever they stand in it."""
+    from conformance.watch import stated
+
+    run = run_of(impl)
+    found = probed(run, "rows")
+    if not found:
+        raise NotProvided("no call could be made again whose inputs and answers have one row for each row of the batch")
+    worst = max(found, key=lambda one: one.error)
+    if worst.error <= MOVED:
+        return kept("how far answers move with the place of their row in the batch", worst.error)
+    compete = any("capacity" in ast.unparse(source.tree) for source in stated.sources(run))
+    return broken(
+        worst,
+        "how far answers move with the place of their row in the batch",
+        0,
+        f"{worst.error:.2g} of the largest answer",
+        at=lambda lines: lines.first(lines.along_the_batch(run), worst.place),
+        diagnosis="The answer to a row depends on its place in the batch, or on its neighbours: something runs along "
+        "the batch, as a recurrent layer without batch_first, or positions.",
+        mend="batch_first=True, and x.size(1) for the length of what is batch first",
+        is_certain=not compete,
     )

@@ -80,6 +80,10 @@ def mixtures_keep_shares(impl: Any, draw: Draw) -> Evidence:
             "of two in one random order, with labels in another",
             "The rows are mixed in one random order and the labels taken in another: they are labels of other rows.",
         ),
+        "unmixed": (
+            "of two, with labels of one",
+            "Rows are mixed and their labels are not: where the other row has the larger share, the label is wrong.",
+        ),
     }
     return broken(
         step,
@@ -96,7 +100,7 @@ def mixtures_keep_shares(impl: Any, draw: Draw) -> Evidence:
 def measures_weigh_rows_alike(impl: Any, draw: Draw) -> Evidence:
     """A measure of an evaluation whose batches have different numbers of rows is no mean of the means of batches, and
     hits are divided by the number of rows."""
-    from conformance.watch import averaging
+    from conformance.watch import averaging, measures
 
     run = run_of(impl)
     step = steps_of(run)[-1]
@@ -121,6 +125,18 @@ def measures_weigh_rows_alike(impl: Any, draw: Draw) -> Evidence:
             at=lambda lines: lines.first(full.place),
             diagnosis="Each batch adds the size of a full one to the number of rows, and the last batch is smaller.",
             mend="add the rows of the batch: total += labels.size(0)",
+        )
+    ratio = next(iter(measures.means_of_ratios(run)), None)
+    if ratio is not None:
+        return broken(
+            step,
+            f"of what {ratio.name} is worked out",
+            "of all rows together",
+            "of each batch, and then averaged",
+            at=lambda lines: lines.first(ratio.place),
+            diagnosis=f"{ratio.name} is worked out for each batch and averaged: it is no mean over rows, and a class "
+            "that a batch does not hold counts as zero.",
+            mend="collect the predictions of all batches, and work it out once",
         )
     root = next(iter(averaging.means_of_roots(run)), None)
     if root is not None:

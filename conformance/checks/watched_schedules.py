@@ -111,5 +111,5 @@ def rate_of_a_cosine(impl: Any, draw: Draw) -> Evidence:
         diagnosis=f"The rate follows half a cosine wave, and has gone {wrong.turned:.0%} of the way at the end: it is "
         "planned for more steps than the run makes.",
         mend="plan it for the steps that the optimizer makes: epochs * batches / accumulation",
-        is_certain=not descents.may_end_early(run),
+        is_certain=waves.is_in_passes(run, wrong) or not descents.may_end_early(run),
     )

@@ -83,6 +83,69 @@ def named_part_is_taken(impl: Any, draw: Draw) -> Evidence:
     )
 
 
+@check("run-test-data-choose-nothing", roles=RUN)
+def test_data_choose_nothing(impl: Any, draw: Draw) -> Evidence:
+    """What is named after the validation is worked out on the validation data, not on the test data."""
+    from conformance.watch import choosing
+
+    run = run_of(impl)
+    step = steps_of(run)[-1]
+    found = next(choosing.by_test_data(run), None)
+    if found is None:
+        raise NotProvided("no place was seen where test data are taken for the validation")
+    return broken(
+        step,
+        f"on which data {found.asked} is worked out",
+        "on the validation data",
+        f"on {found.given}",
+        at=lambda lines: lines.first(found.place),
+        diagnosis=f"{found.asked} is worked out on the test data: they choose what is kept, and can judge no more.",
+        mend="take the validation data, and the test data once at the end",
+    )
+
+
+@check("run-judging-data-are-drawn-from-their-own-seed", roles=RUN)
+def drawn_from_their_own_seed(impl: Any, draw: Draw) -> Evidence:
+    """Data that judge and are drawn by the function that draws the training data have a seed of their own."""
+    from conformance.watch import choosing
+
+    run = run_of(impl)
+    step = steps_of(run)[-1]
+    found = next(choosing.drawn_alike(run), None)
+    if found is None:
+        raise NotProvided("no data that judge were seen to be drawn from the seed of the training data")
+    return broken(
+        step,
+        f"from which seed {found.asked} is drawn",
+        "from its own",
+        f"from that of {found.given}",
+        at=lambda lines: lines.first(found.place),
+        diagnosis=f"{found.asked} is drawn from the seed of {found.given}: its rows are the first ones of that.",
+        mend="give them another seed",
+    )
+
+
+@check("run-rows-are-split-before-they-are-copied", roles=RUN)
+def split_before_copied(impl: Any, draw: Draw) -> Evidence:
+    """Rows that are copied, as rare ones are, are split first."""
+    from conformance.watch import choosing
+
+    run = run_of(impl)
+    step = steps_of(run)[-1]
+    found = next(choosing.copied_before_the_split(run), None)
+    if found is None:
+        raise NotProvided("no rows were seen that are copied before they are split")
+    return broken(
+        step,
+        f"what {found.asked} splits",
+        "rows, each once",
+        f"what {found.given} gives",
+        at=lambda lines: lines.first(found.place),
+        diagnosis=f"{found.given} copies rows before {found.asked}: copies of one row lie in several parts.",
+        mend="split first, and copy rows of the training part only",
+    )
+
+
 @check("run-crops-begin-everywhere", roles=RUN)
 def crops_begin_everywhere(impl: Any, draw: Draw) -> Evidence:
     """Random pieces of a text begin anywhere in it."""

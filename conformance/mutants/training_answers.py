@@ -247,6 +247,89 @@ script(
     defect="The labels of a prompt count like those of its answer.",
 )
 script(
+    "PlacesRunAlongTheBatch",
+    TAGGING,
+    ("self.places(torch.arange(ids.shape[1]))", "self.places(torch.arange(len(ids)))[:, None]"),
+    breaks=("run-rows-are-apart",),
+    defect="Each row of a batch has one place, by its number.",
+)
+_WRITES = """@torch.no_grad()
+def write(model, ids, mask, steps=12, block_size=8):
+    done = torch.zeros(len(ids), dtype=torch.bool)
+    for _ in range(steps):
+        logits = model(ids[:, -block_size:], mask[:, -block_size:])
+        token = logits[:, -1].argmax(-1)
+        done = done | (token == EOS)
+        ids = torch.cat([ids, token[:, None]], 1)
+        mask = torch.cat([mask, torch.ones_like(token[:, None])], 1)
+        if done.all():
+            break
+    return ids
+
+
+def main():
+"""
+script(
+    "WritesAfterTheOldest",
+    EPOCHS,
+    ("def main():\n", _WRITES.replace("model(ids[:, -block_size:]", "model(ids[:, :block_size]")),
+    breaks=("run-writing-goes-on-from-the-newest",),
+    defect="A text that is too long is cut behind its first tokens.",
+)
+script(
+    "WritesUntilOneHasEnded",
+    EPOCHS,
+    ("def main():\n", _WRITES.replace("done.all()", "done.any()")),
+    breaks=("run-writing-stops-when-all-have-ended",),
+    defect="A batch is written until its first row has ended.",
+)
+script(
+    "WritesWithoutItsMask",
+    EPOCHS,
+    ("def main():\n", _WRITES.replace(", mask[:, -block_size:])", ")")),
+    breaks=("run-masks-of-writing-are-read",),
+    defect="The mask of padding is made longer with each token, and the model does not get it.",
+)
+script(
+    "TestDataChoose",
+    EPOCHS,
+    (
+        "    best, best_loss = copy.deepcopy(model.state_dict()), math.inf\n",
+        "    test_loader = DataLoader(pairs(12, 23), batch_size=6, collate_fn=collate)\n"
+        "    best, best_loss = copy.deepcopy(model.state_dict()), math.inf\n",
+    ),
+    (
+        "        val_loss = evaluate(model, val_loader, loss_fn)",
+        "        val_loss = evaluate(model, test_loader, loss_fn)",
+    ),
+    breaks=("run-test-data-choose-nothing",),
+    defect="The best epoch is chosen by the test data.",
+)
+script(
+    "OneSeedForBothParts",
+    EPOCHS,
+    (
+        "train_loader = DataLoader(pairs(24, 21), ",
+        "train, val = pairs(24, seed=21), pairs(12, seed=21)\n    train_loader = DataLoader(train, ",
+    ),
+    ("val_loader = DataLoader(pairs(12, 22), ", "val_loader = DataLoader(val, "),
+    breaks=("run-judging-data-are-drawn-from-their-own-seed",),
+    defect="The validation data are drawn from the seed of the training data.",
+)
+script(
+    "CopiedBeforeTheSplit",
+    EPOCHS,
+    (
+        "train_loader = DataLoader(pairs(24, 21), ",
+        "train, val = random_split(oversample(pairs(30, 21)), [36, 24])\n    train_loader = DataLoader(train, ",
+    ),
+    ("val_loader = DataLoader(pairs(12, 22), ", "val_loader = DataLoader(val, "),
+    ("import DataLoader\n", "import DataLoader, random_split\n"),
+    ("def main():\n", "def oversample(rows):\n    return rows + rows\n\n\ndef main():\n"),
+    breaks=("run-rows-are-split-before-they-are-copied",),
+    defect="All rows are there twice before they are split.",
+)
+script(
     "DifferenceBroadcasts",
     TRANSLATION,
     ("/ count\n", "/ count + (out.mean(2)[:, :1] - torch.full((len(src),), -3.0)).square().mean()\n"),

@@ -176,7 +176,8 @@ class _Data:
             is_frozen = bool(learns) and not any(learns)
             held = frozenset(self.watcher.known("parameter", one) for one in module.parameters())
             event = self.watcher.add(Snapshot(of=self.of(module), held=held, frozen=is_frozen))
-            self.snapshots.append((event, ref(result)))
+            tensor = next((one for one in result.values() if isinstance(one, Tensor)), None)
+            self.snapshots.append((event, ref(result if tensor is None else tensor)))  # a shallow copy keeps tensors
         return result
 
     def of(self, module: nn.Module) -> int:

@@ -304,9 +304,43 @@ def _is_empty(value: ast.expr) -> bool:
     return isinstance(value, ast.Call) and ast.unparse(value.func).endswith("zeros")
 
 
+_RATIO = re.compile(
+    r"(^|_)(f1|f_?beta|fscore|precision|recall|auc|auroc|bleu|rouge|mcc|kappa|spearman|pearson|r2)(_|$)", re.I
+)
+_MEANS = re.compile(r"(^|\.)(mean|average|fmean)$")
+
+
+def means_of_ratios(run: Any) -> list[Last]:
+    """The measures that are no mean over rows, as F1, and are worked out for each batch and then averaged."""
+    return [found for source in sources(run) for node in source.nodes for found in _means_of_ratios(source, node)]
+
+
+def _means_of_ratios(source: Source, loop: ast.AST) -> Iterator[Last]:
+    if not isinstance(loop, ast.For) or not re.search(r"loader|batch|dl\b|iter", ast.unparse(loop.iter), re.IGNORECASE):
+        return
+    inside = source.inside(source.function(loop))
+    for node in (one for statement in loop.body for one in ast.walk(statement)):
+        if not isinstance(node, ast.Call) or getattr(node.func, "attr", "") != "append" or len(node.args) != 1:
+            continue
+        value, name = node.args[0], ast.unparse(node.func.value)  # type: ignore[attr-defined]
+        calls = [n for n in ast.walk(value) if isinstance(n, ast.Call)]
+        ratio = next((n for n in calls if _RATIO.search(ast.unparse(n.func).rpartition(".")[2])), None)
+        if ratio is not None and any(_is_mean_of(one, name) for one in inside):
+            yield Last(ast.unparse(ratio.func), source.place(node))
+
+
+def _is_mean_of(node: ast.AST, name: str) -> bool:
+    """`np.mean(values)`, `sum(values) / len(values)`."""
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Div):
+        return (ast.unparse(node.left), ast.unparse(node.right)) == (f"sum({name})", f"len({name})")
+    is_mean = isinstance(node, ast.Call) and _MEANS.search(ast.unparse(node.func)) is not None
+    return is_mean and any(ast.unparse(one) == name for one in node.args)  # type: ignore[attr-defined]
+
+
 class Mixture(NamedTuple):
     """Two rows, or their labels, that are mixed wrongly. what: as it is written. wrong: "alike" where both sides are
-    the same, "exchanged" where the shares are those of the other side, "apart" where the labels are of other rows."""
+    the same, "exchanged" where the shares are those of the other side, "apart" where the labels are of other rows,
+    "unmixed" where these are handed back as they came."""
 
     what: str
     wrong: str
@@ -342,6 +376,7 @@ def _mixtures(source: Source) -> Iterator[Mixture]:
                     yield Mixture(ast.unparse(one), "exchanged", source.place(made[0] if made else one))
         if isinstance(function, FUNCTIONS[:2]) and len(found) == 1 and not given:
             yield from _drawn_apart(source, inside, *found[0])
+            yield from _unmixed(source, function, inside, *found[0])
 
 
 def _given_by_others(source: Source, function: ast.AST) -> tuple[list[ast.AST], dict[ast.Assign, ast.AST]]:
@@ -374,6 +409,26 @@ def _drawn_apart(
     is_drawn = any(here_ in drawn or re.search(_ORDERS, here_) for here_ in here)
     if is_drawn and elsewhere and not here & elsewhere:
         yield Mixture(ast.unparse(one), "apart", source.place(one))
+
+
+def _unmixed(
+    source: Source, function: Any, inside: list[Any], one: ast.AST, share: str, mine: ast.expr, other: ast.expr
+) -> Iterator[Mixture]:
+    """Where a function mixes rows by a drawn share with those of a random order, and hands their labels back as it got
+    them: neither the share nor the order leaves it."""
+    takes = {argument.arg for argument in function.args.args}
+    backs = [n.value for n in inside if isinstance(n, ast.Return) and n.value is not None]
+    given = {n.id for back in backs for n in ast.walk(back) if isinstance(n, ast.Name)}
+    changed = {bound for n in inside if isinstance(n, ast.Assign) for bound, _ in pairs_in(n)}
+    mixed = {n.id for side in (mine, other) for n in ast.walk(side) if isinstance(n, ast.Name)}
+    orders = {n.slice.id for side in (mine, other) for n in ast.walk(side)
+              if isinstance(n, ast.Subscript) and isinstance(n.slice, ast.Name)}  # fmt: skip
+    drawn = " ".join(ast.unparse(value) for value in values_of(inside, share))
+    is_drawn = re.search(r"beta|rand|uniform", drawn, re.IGNORECASE) and len(orders) == 1
+    uses = [n for n in inside if isinstance(n, ast.Name) and n.id in orders and isinstance(n.ctx, ast.Load)]
+    plain = (takes & given) - changed - mixed - {share}
+    if is_drawn and len(uses) == 1 and plain and len(backs) == 1 and not given & ({share} | orders):
+        yield Mixture(ast.unparse(one), "unmixed", source.place(backs[0]))
 
 
 def _shares(node: Any) -> Iterator[tuple[str, ast.expr, ast.expr]]:

@@ -56,8 +56,12 @@ class Outside:
 
     def finish(self) -> None:
         """Those that stayed as they were, also by what was loaded since, are trainable to the end, and are in no
-        optimizer at all."""
+        optimizer at all; and those that rested first, are trainable at the end, and are in none either."""
         held = {id(one) for optimizer in self.given for one in parameters_of(optimizer)}
+        for number, now in self.watcher.parameters.items() if held else ():
+            first = self.watcher.run.parameters[number]
+            if first.in_model and not first.needs and now.requires_grad and id(now) not in held:
+                self.watcher.run.outside.add(number)
         for number, before in self.found.items():
             now = self.watcher.parameters[number]
             if id(now) not in held and now.requires_grad and torch.equal(now.detach(), before):

@@ -54,7 +54,9 @@ def forgotten_schedules(run: Any) -> list[str]:
 
 
 _STEPS = re.compile(r"len\(|steps_per_epoch|num_batches|per_epoch|n_batches")
-_NOAM = re.compile(r"\*\* \(?-\(?(0?\.5|1\.5)|\bpow\(.*-(0?\.5|1\.5)|rsqrt")
+_NOAM = re.compile(
+    r"\*\* \(?-\(?(0?\.5|1\.5)|\bpow\(.*-(0?\.5|1\.5)|rsqrt|\(\w+ / \(?\w+( [+] 1)?\)?\) \*\* 0?\.5|sqrt\(\w*warm\w* / "
+)
 
 
 _TOTALS = ("T_max", "total_steps", "total_iters", "lr_lambda")
@@ -255,7 +257,7 @@ def is_restored_later(snapshot: Any) -> bool:
     statement, around = source.statement(call), source.function(call)
     loops = [node for node in source.outward(statement) if isinstance(node, (ast.For, ast.While))]
     choices = [node for node in source.outward(statement) if isinstance(node, ast.If)]
-    if not isinstance(statement, ast.Assign) or statement.value is not call or not choices:
+    if not isinstance(statement, ast.Assign) or _uncopied(statement.value) is not call or not choices:
         return False
     kept = statement.targets[0]
     loads = [n for n in source.nodes if isinstance(n, ast.Call) and getattr(n.func, "attr", "") == "load_state_dict"]
@@ -268,6 +270,16 @@ def is_restored_later(snapshot: Any) -> bool:
         mine = [one for one in loads if source.function(one) is around]
         return bool(inner) and any(one.lineno > (inner[-1].end_lineno or 0) for one in mine)
     return any(source.function(one) is not around for one in loads)
+
+
+def _uncopied(value: ast.expr) -> ast.expr:
+    """What a shallow copy is of, which copies no tensor: ``state.copy()``, ``dict(state)``, ``copy.copy(state)``."""
+    if not isinstance(value, ast.Call):
+        return value
+    if isinstance(value.func, ast.Attribute) and value.func.attr == "copy" and not value.args:
+        return value.func.value
+    is_shallow = ast.unparse(value.func) in ("dict", "copy.copy", "copy", "OrderedDict", "collections.OrderedDict")
+    return value.args[0] if is_shallow and len(value.args) == 1 and not value.keywords else value
 
 
 def _is_alike(first: ast.expr, second: ast.expr) -> bool:

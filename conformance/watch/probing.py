@@ -19,12 +19,17 @@ from conformance.watch.frames import padded_frames
 from conformance.watch.record import Run
 from conformance.watch.repeating import Call
 
+ROUNDING = 1e-3
+"""Answers that differ by at most this share of the largest are the same."""
+
 
 def probe(run: Run, calls: list[Call]) -> None:
     """Add what the calls show to the run."""
     for call in calls:
         with suppress(Exception), _quietly(call.module):  # what cannot be called again is not judged
             _future(run, call)
+        with suppress(Exception), _quietly(call.module):
+            _rows(run, call)
         with suppress(Exception), _quietly(call.module):
             if not _padding(run, call) and not _own_padding(run, call) and not attended(run, call, _tails):
                 padded_frames(run, call)
@@ -52,6 +57,32 @@ def _future(run: Run, call: Call) -> None:
                     return
 
 
+def _rows(run: Run, call: Call) -> None:
+    """Turn the order of the rows of all that is given round: the answers turn theirs round, and change nothing else.
+    Only where all that is given has its rows along the first axis, and where the second one is not that of the rows."""
+    given = [one for one in call.given() if one.dim()]
+    before = call.answers()
+    counts = {len(one) for one in (*given, *before)}
+    if len(counts) != 1 or not before or not all(map(torch.equal, before, call.answers_with(lambda x: x, seed=1))):
+        return  # it draws numbers, or remembers the call before
+    count = counts.pop()
+    if count < 3 or any(count in one.shape[1:] for one in (*given, *before)):
+        return
+    by_rows = _turned(call, before, 0)
+    along = min(one.dim() for one in given) > 1 and len({one.shape[1] for one in (*given, *before)}) == 1
+    by_columns = _turned(call, before, 1) if along else None
+    if by_rows is not None and (by_rows <= ROUNDING or by_columns is None or by_columns > ROUNDING):
+        run.add(Probe(what="rows", error=by_rows, place=run.modules[call.number][1]))
+
+
+def _turned(call: Call, before: list[Tensor], axis: int) -> float | None:
+    """How far answers are from those to inputs that are turned round along an axis, when they are turned back."""
+    after = call.answers_with(lambda one: one.flip(axis) if one.dim() > axis else one)
+    if len(after) != len(before) or any(a.shape != b.shape for a, b in zip(before, after, strict=True)):
+        return None
+    return max(_distance(a, b.flip(axis)) for a, b in zip(before, after, strict=True))
+
+
 def _reads_before_it_writes(call: Call, learned: Tensor) -> bool:
     """Whether it looks up the text as a whole, and the text but its last token, as an autoencoder does."""
     texts = [ids for ids in _looked_up(call) if ids.dim() == 2 and len(ids) == len(learned)]
@@ -77,13 +108,14 @@ def _padding(run: Run, call: Call) -> bool:
 
 
 def _own_padding(run: Run, call: Call) -> bool:
-    """Leave out or add a column of padding, where the model itself makes a mask of it for one of its parts: no answer
-    for the other places may change. Whether there is such a mask."""
+    """Leave out or add a column of padding, where the model itself makes a mask of it for one of its parts, or is told
+    the lengths: no answer for the other places may change. Whether there is such a mask."""
     for ids in call.given():
         if ids.dim() != 2 or ids.is_floating_point() or ids.dtype == torch.bool or ids.shape[1] < 3:
             continue
         tail = next((tail for tail in _tails(ids) if bool(tail[:, -1].any())), None)
-        if tail is None or not any(_is_mask(mask, tail) for mask in _inner_masks(call)):
+        told = tail is not None and any(_are_lengths(one, tail) for one in call.given())
+        if tail is None or not (told or any(_is_mask(mask, tail) for mask in _inner_masks(call))):
             continue
         value = ids[tail][0]
         shorter = bool(tail[:, -1].all())
@@ -141,6 +173,11 @@ def _is_mask(mask: Tensor, tail: Tensor) -> bool:
         return False
     flat = mask.reshape(tail.shape)
     return any(torch.equal(flat == value, tail) for value in flat.unique())
+
+
+def _are_lengths(given: Tensor, tail: Tensor) -> bool:
+    """Whether a tensor tells how long the rows are, some of which are padded behind."""
+    return given.dim() == 1 and bool(tail[:, -1].any()) and torch.equal(given.long(), (~tail).sum(1).to(given.device))
 
 
 def _looked_up(call: Call) -> list[Tensor]:

@@ -28,9 +28,12 @@ class Call:
     def answers(self, old: Tensor | None = None, new: Tensor | None = None) -> list[Tensor]:
         """The tensors of numbers that it gives, with `new` in the place of the input `old`. What it draws is the same
         each time."""
-        swap = (lambda x: new if x is old else x) if old is not None else (lambda x: x)
-        torch.manual_seed(0)
-        result = self.module(*_mapped(self.arguments, swap), **_mapped(dict(self.keywords), swap))
+        return self.answers_with((lambda x: new if x is old else x) if old is not None else (lambda x: x))
+
+    def answers_with(self, change: Callable[[Tensor], Tensor | None], seed: int = 0) -> list[Tensor]:
+        """The same with each input as `change` gives it. seed: what it draws begins there."""
+        torch.manual_seed(seed)
+        result = self.module(*_mapped(self.arguments, change), **_mapped(dict(self.keywords), change))
         return [tensor for tensor in tensors(result, 3) if tensor.is_floating_point() and tensor.dim() >= 2]
 
     def look_into(

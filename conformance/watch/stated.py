@@ -11,7 +11,7 @@ from typing import Any
 
 from conformance.watch.lines import Source, source_of
 
-_WARM_UP = re.compile(r"^-*(n_|num_)?warm_?up(_?(steps|iters|iterations|updates))?$", re.IGNORECASE)
+_WARM_UP = re.compile(r"^-*(n_|num_)?warm(_?up)?(_?(steps|iters|iterations|updates))?$", re.IGNORECASE)
 
 
 def sources(run: Any) -> list[Source]:

@@ -9,17 +9,28 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from conformance.watch.events import Step
+from conformance.watch.events import Backward, Step
 
 FEWEST, SHORT = 10, 0.6
 """So many steps a wave has at least; one that turned less than this share of half a turn has not come down."""
 
 
 class Wave(NamedTuple):
-    """The rates of an optimizer from their peak to the end of the run. turned: how far, as a share of half a turn."""
+    """The rates of an optimizer from their peak to the end of the run. turned: how far, as a share of half a turn.
+    steps: how many these are; before: how many came before the peak."""
 
     last: Step
     turned: float
+    steps: int
+    before: int
+
+
+def is_in_passes(run: Any, wave: Wave) -> bool:
+    """Whether a wave would come to its end after as many steps as there were backward passes, of which a step takes
+    several."""
+    passes = len(run.of(Backward))
+    planned = wave.before + (wave.steps - 1) / max(wave.turned, 1e-9)
+    return passes >= 1.8 * (wave.before + wave.steps) and abs(planned - passes) <= 0.03 * passes
 
 
 def waves(run: Any) -> Iterator[Wave]:
@@ -32,7 +43,7 @@ def waves(run: Any) -> Iterator[Wave]:
         turn = turn_of(after)
         is_last = mine[-1].step + len(run.optimizers) >= run.steps
         if turn is not None and is_last:
-            yield Wave(mine[-1], turn * (len(after) - 1) / math.pi)
+            yield Wave(mine[-1], turn * (len(after) - 1) / math.pi, len(after), len(rates) - len(after))
 
 
 def turn_of(rates: Sequence[float]) -> float | None:

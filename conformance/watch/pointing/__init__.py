@@ -58,6 +58,7 @@ from conformance.watch.pointing.labels import (
 )
 from conformance.watch.pointing.modules import (
     PADS,
+    along_the_batch,
     apart,
     batched,
     dead,
@@ -87,6 +88,7 @@ from conformance.watch.pointing.updates import (
 __all__ = [
     "ALIASES",
     "PADS",
+    "along_the_batch",
     "answers",
     "apart",
     "averaged",

@@ -214,3 +214,22 @@ def scales(run: Any) -> list[str]:
     found = [(source.place(n), ast.unparse(n)) for source, n in plain if _SCALES.search(ast.unparse(n))]
     judging = [place for place, text in found if any(map(JUDGING.search, re.findall(r"\w+", text)))]
     return [*judging, *(place for place, _ in found)][:2]
+
+
+_ALONG = re.compile(r"nn\.(GRU|LSTM|RNN|MultiheadAttention|Transformer\w*Layer|Transformer)\((?!.*batch_first)")
+_PLACES = re.compile(
+    r"(pe|pos\w*|position\w*|places?)\w*(\.\w+)*[\[(].*(size\(0\)|shape\[0\]|len\()|arange\(.*(size\(0\)|shape\[0\]|len\()"
+)
+
+
+def along_the_batch(run: Any) -> list[str]:
+    """Where layers of the model are made that take the batch second, and where positions are counted along the first
+    axis."""
+    found: list[str] = []
+    for pattern in (_PLACES, _ALONG):
+        for source, owner in classes(run):
+            statements = [
+                n for n in ast.walk(owner) if isinstance(n, (ast.Assign, ast.Return, ast.Expr, ast.AugAssign))
+            ]
+            found += [source.place(n) for n in statements if pattern.search(ast.unparse(n))]
+    return found[:1]

@@ -287,3 +287,232 @@ def test_where_a_factor_has_come_down(function, down):
     found = comes_down_at(function, 200)
     assert (found is None) == (down is None)
     assert down is None or abs(found - down) <= 2
+
+
+# --- rows -----------------------------------------------------------------------------------------
+
+ROWS = "run-rows-are-apart"
+WITH_KINDS = "self.layer(self.words(ids) + self.words(kinds)[:, None])[0]"
+RECURRENT = """
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.words, self.out = nn.Embedding(VOCAB, 16), nn.Linear(16, VOCAB)
+        self.layer = nn.GRU(16, 16{first})
+        {more}
+
+    def forward(self, ids, kinds=None):
+        return self.out({answer})
+
+def batch():
+    ids = torch.randint(FIRST, VOCAB, (12, 9))
+    {turned}
+    return ({handed},), ids
+"""
+PLAIN = {"more": "pass", "turned": "pass", "handed": "ids", "answer": "self.layer(self.words(ids))[0]"}
+
+
+def recurrent(**parts):
+    return script(batch=RECURRENT.format(**PLAIN | parts)).replace("model(ids)", "model(*ids)")
+
+
+@pytest.mark.parametrize(
+    ("parts", "verdict"),
+    [
+        ({"first": ", batch_first=True"}, PASS),
+        ({"first": ""}, NOT_SEEN),  # it may be meant so: nothing says which axis is which
+        ({"first": "", "handed": "ids, ids[:, 0].clone()", "answer": WITH_KINDS}, FAIL),
+        ({"first": ", batch_first=True", "handed": "ids, ids[:, 0].clone()", "answer": WITH_KINDS}, PASS),
+        ({"first": "", "turned": "ids = ids.T.contiguous()"}, NOT_SEEN),  # rows second, as the layer takes them
+        ({"first": ", batch_first=True", "answer": "(lambda x: x + torch.rand_like(x))(self.words(ids))"}, NOT_SEEN),
+    ],
+)
+def test_rows_are_apart(parts, verdict):
+    assert results_of(run_of(recurrent(**parts), "train.py").run)[ROWS].verdict is verdict
+
+
+def test_the_line_that_runs_along_the_batch_is_named():
+    source = recurrent(first="", handed="ids, ids[:, 0].clone()", answer=WITH_KINDS)
+    found = results_of(run_of(source, "train.py").run)[ROWS]
+    line = int(re.search(r":(\d+)", found.place).group(1))
+    assert source.splitlines()[line - 1].strip() == "self.layer = nn.GRU(16, 16)"
+
+
+LENGTHS = """
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.words, self.out = nn.Embedding(VOCAB, 16), nn.Linear(16, 3)
+
+    def forward(self, ids, lengths):
+        x = self.words(ids)
+        real = (torch.arange(ids.shape[1]) < lengths[:, None])[..., None]
+        return self.out({pooled})
+
+def batch():
+    found = texts()
+    ids, lengths = padded(found, PAD), torch.tensor([*map(len, found)])
+    return (ids, lengths), torch.tensor([text[0] % 3 for text in found])
+"""
+
+
+@pytest.mark.parametrize(
+    ("pooled", "verdict"),
+    [("(x * real).sum(1) / lengths[:, None]", PASS), ("(x * real).mean(1)", FAIL), ("x.mean(1)", FAIL)],
+)
+def test_lengths_tell_padding(pooled, verdict):
+    source = script(batch=LENGTHS.format(pooled=pooled)).replace(
+        "model(ids).flatten(0, 1), labels.flatten()", "model(*ids), labels"
+    )
+    assert results_of(run_of(source, "train.py").run)["run-padding-is-hidden"].verdict is verdict
+
+
+# --- writing --------------------------------------------------------------------------------------
+
+WRITES = """
+def write(ids, mask, block_size=8):
+    done = torch.zeros(len(ids), dtype=torch.bool)
+    while ids.shape[1] < 20:
+        logits = model({fed})
+        token = logits[:, -1].argmax(-1)
+        done = done | (token == EOS)
+        ids = torch.cat([ids, token[:, None]], 1)
+        {mask}
+        if {stop}:
+            break
+    return ids
+"""
+GROWN = "mask = torch.cat([mask, torch.ones_like(token[:, None])], 1)"
+
+
+@pytest.mark.parametrize(
+    ("claim", "parts", "line"),
+    [
+        ("run-writing-goes-on-from-the-newest", {}, ""),
+        ("run-writing-goes-on-from-the-newest", {"fed": "ids[:, :block_size]"}, "logits = model(ids[:, :block_size])"),
+        ("run-writing-goes-on-from-the-newest", {"fed": "ids[:, :5]"}, ""),  # a prompt of five tokens
+        ("run-writing-stops-when-all-have-ended", {}, ""),
+        ("run-writing-stops-when-all-have-ended", {"stop": "done.any()"}, "if done.any():"),
+        ("run-writing-stops-when-all-have-ended", {"stop": "torch.any(done)"}, "if torch.any(done):"),
+        ("run-masks-of-writing-are-read", {"mask": GROWN}, GROWN),
+        ("run-masks-of-writing-are-read", {"mask": GROWN, "fed": "ids, mask"}, ""),
+        ("run-masks-of-writing-are-read", {"mask": "pass"}, ""),
+    ],
+)
+def test_writing(claim, parts, line):
+    text = WRITES.format(**{"fed": "ids[:, -block_size:]", "mask": "pass", "stop": "done.all()"} | parts)
+    verdict = judged(claim, line, batch=NEXT.format(end=""), behind=text)
+    assert verdict is (FAIL if line else NOT_SEEN)
+
+
+# --- the data that choose -------------------------------------------------------------------------
+
+TEST, SEED, COPIES = (
+    "run-test-data-choose-nothing",
+    "run-judging-data-are-drawn-from-their-own-seed",
+    "run-rows-are-split-before-they-are-copied",
+)
+
+
+@pytest.mark.parametrize(
+    ("claim", "lines", "verdict"),
+    [
+        (TEST, "val_loader = test_loader = []; val_loss = len(test_loader)", FAIL),
+        (TEST, "val_loader = test_loader = []; val_loss = len(val_loader)", NOT_SEEN),
+        (TEST, "val_loader = test_loader = []; test_loss = len(test_loader)", NOT_SEEN),
+        (TEST, "test_loader = []; val_loss = len(test_loader)", NOT_SEEN),  # it has no other
+        (SEED, "make = lambda n, seed: n; x_train = make(90, seed=3); x_test = make(20, seed=3)", FAIL),
+        (SEED, "make = lambda n, seed: n; x_train = make(90, seed=3); x_test = make(20, seed=4)", NOT_SEEN),
+        (SEED, "cut = lambda x, seed: x; train_rows = cut([1], seed=3); test_rows = cut([2], seed=3)", NOT_SEEN),
+        (COPIES, "oversample = my_split = list; train = my_split(oversample([1]))", FAIL),
+        (COPIES, "oversample = my_split = list; rows = oversample([1])\ntrain = my_split(rows)", FAIL),
+        (COPIES, "oversample = my_split = list; train = my_split([1]); rows = oversample(train)", NOT_SEEN),
+        (COPIES, "upsample = str; words = upsample('a b').split(' ')", NOT_SEEN),
+    ],
+)
+def test_data_that_choose(claim, lines, verdict):
+    assert judged(claim, batch=NEXT.format(end=""), behind=lines) is verdict
+
+
+# --- measures, mixtures, states -------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("value", "mean", "verdict"),
+    [
+        ("macro_f1(batch)", "sum(scores) / len(scores)", FAIL),
+        ("macro_f1(batch)", "np.mean(scores)", FAIL),
+        ("accuracy(batch)", "np.mean(scores)", NOT_SEEN),
+        ("macro_f1(batch)", "max(scores)", NOT_SEEN),
+    ],
+)
+def test_ratios_that_are_averaged_over_batches(value, mean, verdict):
+    text = f"""
+def evaluate(loader, macro_f1=len, accuracy=len):
+    scores = []
+    for batch in loader:
+        scores.append({value})
+    return {mean}
+"""
+    assert judged("run-measures-weigh-rows-alike", batch=NEXT.format(end=""), behind=text) in (verdict, PASS)
+    if verdict is FAIL:
+        assert judged("run-measures-weigh-rows-alike", batch=NEXT.format(end=""), behind=text) is FAIL
+
+
+@pytest.mark.parametrize(
+    ("labels", "back", "verdict"),
+    [
+        ("pass", "x, t", FAIL),
+        ("t = share * t + (1 - share) * t[order]", "x, t", NOT_SEEN),
+        ("pass", "x, t, t[order], share", NOT_SEEN),
+        ("pass", "x", NOT_SEEN),
+    ],
+)
+def test_rows_that_are_mixed_without_their_labels(labels, back, verdict):
+    text = f"""
+def mixup(x, t):
+    share = torch.distributions.Beta(0.2, 0.2).sample()
+    order = torch.randperm(len(x))
+    x = share * x + (1 - share) * x[order]
+    {labels}
+    return {back}
+"""
+    assert judged("run-mixtures-keep-their-shares", batch=NEXT.format(end=""), behind=text) is verdict
+
+
+@pytest.mark.parametrize(
+    ("kept", "verdict"),
+    [
+        ("model.state_dict().copy()", FAIL),
+        ("dict(model.state_dict())", FAIL),
+        ("copy.deepcopy(model.state_dict())", PASS),
+    ],
+)
+def test_a_shallow_copy_is_none(kept, verdict):
+    after = f"if step % 2 == 0:\n        best = {kept}"
+    source = script(batch=NEXT.format(end=""), before="import copy\nbest = None", after=after)
+    source = source.replace("range(12)", "range(7)") + "\nmodel.load_state_dict(best)\n"
+    assert results_of(run_of(source, "train.py", steps=20).run)["run-restored-state-is-a-copy"].verdict is verdict
+
+
+def test_a_cosine_that_is_planned_in_backward_passes():
+    claim = "run-rate-of-a-cosine-comes-down"
+    after = (
+        "import math\n    for group in optimizer.param_groups:\n"
+        "        group['lr'] = 1e-3 * (1 + math.cos(math.pi * step / {}))"
+    )
+    for planned, verdict in ((96, FAIL), (200, NOTE)):
+        source = script(
+            batch=NEXT.format(end=""), passes="4", after=after.format(planned), before="resume = False"
+        ).replace("range(12)", "range(24)")
+        assert results_of(run_of(source, "train.py", steps=99).run)[claim].verdict is verdict
+
+
+def test_what_rests_first_and_is_in_no_optimizer():
+    claim = "run-nothing-that-is-learned-through-is-left-out"
+    for given, verdict in (("[p for p in model.parameters() if p.requires_grad]", FAIL), ("model.parameters()", PASS)):
+        source = script(batch=NEXT.format(end=""), after="model.words.weight.requires_grad_(step >= 3)").replace(
+            "torch.optim.Adam(model.parameters()", f"torch.optim.Adam({given}"
+        )
+        source = source.replace("optimizer = ", "model.words.weight.requires_grad_(False)\noptimizer = ")
+        assert results_of(run_of(source, "train.py").run)[claim].verdict is verdict
