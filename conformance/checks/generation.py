@@ -65,7 +65,7 @@ def log_softmax(logits: Array) -> Array:
 
 def alike(scores: Array, own: Array) -> float:
     """How far scores are from logits, in the nearer of two readings: up to a constant a row, or as probabilities. Words
-    that it never writes, whose scores are minus infinity, are left out of a row."""
+    that it never writes, whose scores are minus infinity, or whose probabilities are zero, are left out of a row."""
     if scores.shape != own.shape:
         return float("inf")
     scale = max(float(np.abs(own).max()), 1e-9)
@@ -77,7 +77,7 @@ def alike(scores: Array, own: Array) -> float:
         found = float(apart[as_logits].max() / scale)
     if (scores >= 0).all() and (scores.sum(-1) > 0).all():
         likely = scores / scores.sum(-1, keepdims=True)
-        found = min(found, float(np.abs(likely - np.exp(log_softmax(own))).max()))
+        found = min(found, float(np.abs(likely - np.exp(log_softmax(np.where(likely == 0, -np.inf, own)))).max()))
     return found
 
 
@@ -324,7 +324,8 @@ def reads_the_last_tokens(impl: Any, draw: Draw) -> Evidence:
         own = subject.called_as_in(written)
         for at, step in enumerate(written.steps[: written.new.shape[1]]):
             text = np.concatenate([written.prefix, written.new[:, :at]], 1)
-            if text.shape[1] <= longest or written.cached or alike(step.scores, own.next_logits(text)) < written.noise:
+            reads_a_cache = written.cached and (step.fed or 0) < longest
+            if text.shape[1] <= longest or reads_a_cache or alike(step.scores, own.next_logits(text)) < written.noise:
                 continue
             if alike(step.scores, own.next_logits(text[:, :longest])) < written.noise:
                 return true(

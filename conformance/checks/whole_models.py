@@ -326,6 +326,43 @@ def no_larger_with_depth(impl: Any, draw: Draw) -> Evidence:
     )
 
 
+@check("matrices-scaled-by-depth-start-no-larger-than-others", roles=("model",))
+def scaled_by_depth(impl: Any, draw: Draw) -> Evidence:
+    """What starts smaller in a deeper model, because it adds to the residual stream, starts no larger than the rest."""
+    subject = impl.build("model", {})
+    scaled, large = subject.too_large_for_their_depth()
+    if not scaled:
+        raise NotProvided("no matrix of its starts smaller in a deeper model, beside maps that do not")
+    name, ratio = next(iter(large.items()), ("", 1.0))
+    said = (
+        r"/\s*\(?(\w+\.)*sqrt\([^\n]*(layer|depth|block|len\()",
+        r"\(2(\.0)? \* [^)\n]*(layer|depth)[^)\n]*\) ?\*\* ?-0?\.5",
+    )
+    return true("they start no larger than other maps", not large, got=f"{name}: {ratio:.3g} times").saying(
+        diagnosis=f"{name} is scaled down by the root of the depth, and starts {ratio:.3g} times as large as other "
+        "maps: what is scaled is not the deviation that these have.",
+        place=next(filter(None, map(subject.line_of, said)), "") or subject.place(),
+        mend="0.02 / math.sqrt(2 * n_layers), where 0.02 is the deviation of the others",
+    )
+
+
+@check("tables-of-words-start-no-larger-than-torch-makes-them", roles=("model",))
+def tables_start_small(impl: Any, draw: Draw) -> Evidence:
+    """The vectors of words start no larger than three times as large as torch's embeddings do."""
+    subject = impl.build("model", {})
+    if not subject.token_tables():
+        raise NotProvided("it reads no table of words")
+    large = subject.large_tables()
+    name, size = next(iter(large.items()), ("", 0.0))
+    said = (r"embed\w*(\.\w+)*\.weight[^\n]*std", r"init\.normal_\([^\n]*(sqrt|\*\*)", r"init\.\w+_\([^\n]*embed")
+    return true("tables of words start small", not large, got=f"{name}: a deviation of {size:.3g}").saying(
+        diagnosis=f"{name} starts with a deviation of {size:.3g}: its vectors drown the positions that are added to "
+        "them, and tied logits are as large.",
+        place=next(filter(None, map(subject.line_of, said)), "") or subject.made_at(name) if large else "",
+        mend="nn.init.normal_(embedding.weight, std=d_model ** -0.5)",
+    )
+
+
 @check("model-gradients-agree-with-differences", roles=("module",))
 def gradients_agree_with_differences(impl: Any, draw: Draw) -> Evidence:
     """Along a random direction the answer changes as its gradient says: nothing is detached on the way."""

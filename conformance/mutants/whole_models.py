@@ -281,6 +281,26 @@ changed(
     defect="What is added to the residual stream starts the larger, the more layers there are.",
 )
 changed(
+    "ScaledFromOne",
+    GPT,
+    "        self.norm = nn.LayerNorm(d_model)\n        self.head",
+    "        for part in self.modules():\n            if isinstance(part, nn.Linear):\n"
+    "                nn.init.normal_(part.weight, std=0.02)\n"
+    "        for part in self.blocks:\n"
+    "            nn.init.normal_(part.mlp[2].weight, std=1.0 / math.sqrt(2 * n_layers))\n"
+    "        self.norm = nn.LayerNorm(d_model)\n        self.head",
+    breaks=("matrices-scaled-by-depth-start-no-larger-than-others",),
+    defect="What is divided by the root of the depth is 1, and not the deviation of the others.",
+)
+changed(
+    "WordsStartLarge",
+    GPT,
+    "self.tokens = nn.Embedding(vocab_size, d_model)",
+    "self.tokens = nn.Embedding(vocab_size, d_model)\n        nn.init.normal_(self.tokens.weight, std=d_model)",
+    breaks=("tables-of-words-start-no-larger-than-torch-makes-them",),
+    defect="The table of words starts with a deviation of d_model, and not of one over its root.",
+)
+changed(
     "ProbabilitiesOverTheBatch",
     CLASSIFIER,
     "self(ids).softmax(-1)",

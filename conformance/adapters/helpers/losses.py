@@ -79,18 +79,24 @@ def masked_error(loss: Called) -> Iterator[Trouble]:
 @helper(
     "quantile-losses-are-lowest-at-the-quantile",
     r"quantile|pinball",
-    {"levels": r"quantiles?|qs?|tau|taus|levels?|alpha", "predicted": _PREDICTED, "target": _TARGET},
+    {
+        "levels": r"quantiles?|qs?|tau|taus|levels?|alpha",
+        "real": r"(\w+_)?(ok|mask|valid|observed|known|keep)",
+        "predicted": _PREDICTED,
+        "target": _TARGET,
+    },
     ("predicted", "target"),
 )
 def pinball(loss: Called) -> Iterator[Trouble]:
     """An error above costs 1 - q, one below q, a unit."""
     target = torch.zeros(4)
+    real = {"real": torch.ones(4, dtype=torch.bool)} if loss.has("real") else {}
     for levels, wide in (([0.9], True), (0.9, False), (torch.tensor([0.9]), True)):
         values = []
         with suppress(Exception):
             for predicted in (torch.full((4,), -1.0), torch.full((4,), 1.0)):
                 shaped = predicted[:, None] if wide else predicted
-                values.append(float(tensor(loss(predicted=shaped, target=target, levels=levels)).mean()))
+                values.append(float(tensor(loss(predicted=shaped, target=target, levels=levels, **real)).mean()))
         if len(values) == 2:
             break
     else:

@@ -7,7 +7,7 @@ import random
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, is_dataclass
 from typing import Any
 
 import numpy as np
@@ -105,13 +105,14 @@ class Called:
 
     @property
     def settings(self) -> dict[str, Any]:
-        """What a method's model, its configs and the file of a function call by a name, in lower case: the model's own
-        first, and of one name."""
+        """What a method's model, its configs, what these hold, and the file of a function call by a name, in lower
+        case: the model's own first, and of one name."""
         owner = getattr(self.function, "__self__", None)
         kept = vars(owner) if owner is not None else getattr(self.function, "configs", {})
         configs = [fields_of(one) for one in kept.values() if isinstance(one, dict) or is_config(one)]
+        inner = [fields_of(value) for fields in configs for value in fields.values() if is_dataclass(value)]
         found: dict[str, Any] = {}
-        for holder in (kept, *configs, self.scope):
+        for holder in (kept, *configs, *inner, self.scope):
             for name, value in holder.items():
                 found.setdefault(str(name).lower(), value)
         return found

@@ -45,7 +45,10 @@ def mask_after(core: AttentionCore) -> Iterator[Finding]:
 
 def fill(core: AttentionCore) -> Iterator[Finding]:
     zero, slope = core.zero, core.slope
+    least = slope.amin(-1, keepdim=True)  # where the largest score of a row is taken off, what is hidden falls with it
+    slope = torch.where((slope.amax(-1, keepdim=True) == 0) & (least < 0), slope - least, slope)
     replaced = (slope == 0) & (zero > HIDES) & (core.by_product(core.softmax.gave.data) > 0)
+    replaced &= (slope != 0).any(-1, keepdim=True)  # a query all of whose keys are hidden says nothing of one of them
     values = zero[replaced].unique() if bool(replaced.any()) else zero.unique()
     values = values[~values.isnan()]
     if not bool(replaced.any()):

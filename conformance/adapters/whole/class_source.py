@@ -7,7 +7,7 @@ import inspect
 import linecache
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from functools import cache, lru_cache
 from itertools import takewhile
@@ -111,21 +111,61 @@ def read_for_some_arguments(cls: type, sizes_count: bool = True) -> frozenset[st
     where there are types, a tower for queries where another one returns before. To ask whether there is one, as in
     ``self.head is not None``, is not to read it.
 
+    What forward leads to decides, where that reads it: another method may read it in another way.
+
     sizes_count: whether to ask for a length, shape or device is to read. Levels of a loss may be asked for theirs
     anywhere.
     """
+    methods = {name: method for name, method in _methods(cls).items() if name != "__init__"}
+    led = _led_to(methods, "forward")
+    by_forward = _read_for_some([methods[name] for name in led], sizes_count)
+    by_others = _read_for_some([method for name, method in methods.items() if name not in led], sizes_count)
+    known = by_forward[0] | by_forward[1]
+    return frozenset((by_forward[1] - by_forward[0]) | (by_others[1] - by_others[0] - known))
+
+
+@cache
+def is_for_some_layers(cls: type, method: str, part: str) -> bool:
+    """Whether what a method computes with a part is read only where the number of a layer decides: ``if i % 3 == 2``. A
+    model that was made with fewer layers may not read it."""
+    function = _methods(cls).get(method)
+    if function is None:
+        return False
+    names: set[str] = set()
+    for node in (n for n in ast.walk(function) if isinstance(n, ast.Assign)):
+        if any(found.attr == part for found in _of_self(node.value)):
+            names |= {one.id for target in node.targets for one in ast.walk(target) if isinstance(one, ast.Name)}
+    chosen = [n for n in ast.walk(function) if isinstance(n, (ast.If, ast.IfExp)) and _by_number(n.test)]
+    return any(isinstance(n, ast.Name) and n.id in names for one in chosen for n in ast.walk(one))
+
+
+def _by_number(test: ast.expr) -> bool:
+    return any(isinstance(n, ast.BinOp) and isinstance(n.op, ast.Mod) for n in ast.walk(test))
+
+
+def _led_to(methods: Mapping[str, ast.FunctionDef], first: str) -> set[str]:
+    """The methods that one leads to, with itself, where there is such a one."""
+    led: set[str] = set()
+    waiting = [first] if first in methods else []
+    while waiting:
+        name = waiting.pop()
+        led.add(name)
+        waiting += [node.attr for node in _of_self(methods[name]) if node.attr in methods and node.attr not in led]
+    return led
+
+
+def _read_for_some(methods: Iterable[ast.FunctionDef], sizes_count: bool) -> tuple[set[str], set[str]]:
+    """The attributes of `self` that these methods read anyway, and those that they read in a branch of a parameter."""
     always: set[str] = set()
     sometimes: set[str] = set()
-    for method in _methods(cls).values():
-        if method.name == "__init__":
-            continue
+    for method in methods:
         inside = {id(n) for branch in _branches(method, _parameters(method)) for n in ast.walk(branch)}
         left_out = {id(n) for n in _asked_whether_none(method)}
         left_out |= set() if sizes_count else {id(n) for n in _asked_for_sizes(method)}
         for node in _of_self(method):
             if id(node) not in left_out:
                 (sometimes if id(node) in inside else always).add(node.attr)
-    return frozenset(sometimes - always)
+    return always, sometimes
 
 
 def _asked_whether_none(method: ast.FunctionDef) -> Iterator[ast.AST]:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import ast
 import copy
 import inspect
 import re
+import textwrap
 from collections.abc import Mapping
 from dataclasses import is_dataclass
 from enum import Enum
@@ -169,3 +171,27 @@ def with_value(holder: Any, key: Any, value: Any, is_item: bool) -> Any:
     else:
         setattr(holder, key, value)
     return holder
+
+
+def overridden_defaults(cls: Any) -> dict[str, Any]:
+    """The settings of a constructor that takes any keywords and puts them over a dict of its file:
+    ``def __init__(self, **options): self.options = {**DEFAULTS, **options}``. {} where it does nothing of the kind."""
+    try:
+        tree = ast.parse(textwrap.dedent(inspect.getsource(cls.__init__)))
+    except (OSError, TypeError, SyntaxError, AttributeError):
+        return {}
+    scope = getattr(cls.__init__, "__globals__", {})
+    keywords = next((n.kwarg.arg for n in ast.walk(tree) if isinstance(n, ast.arguments) and n.kwarg), "")
+    for node in ast.walk(tree) if keywords else ():
+        parts: list[ast.expr] = []
+        if isinstance(node, ast.Dict):
+            parts = [value for key, value in zip(node.keys, node.values, strict=True) if key is None]
+        elif isinstance(node, ast.BinOp) and isinstance(node.op, ast.BitOr):
+            parts = [node.left, node.right]
+        elif isinstance(node, ast.Call) and getattr(node.func, "id", "") == "dict":
+            parts = [*node.args, *(word.value for word in node.keywords if word.arg is None)]
+        names = [part.id if isinstance(part, ast.Name) else "" for part in parts]
+        held = scope.get(names[0]) if len(names) == 2 and names[1] == keywords else None
+        if isinstance(held, Mapping) and all(isinstance(name, str) for name in held):
+            return dict(held)
+    return {}

@@ -87,8 +87,7 @@ def ctc_calls(subject: RunningModel) -> list[CtcCall]:
     """Every ctc_loss of the model's forward, of its methods that compute a loss, and of such functions of its file that
     take the model first. Raises NotProvided."""
     own = type(subject.module)
-    home = sys.modules.get(own.__module__)
-    if "ctc" not in "".join(linecache.getlines(getattr(home, "__file__", None) or "")).lower():
+    if "ctc" not in _text_of_file(subject).lower():
         raise NotProvided("nothing of its file speaks of CTC")
     methods = [
         (n, f)
@@ -103,6 +102,14 @@ def ctc_calls(subject: RunningModel) -> list[CtcCall]:
     if not found:
         raise NotProvided("it computes no CTC loss that could be run")
     return found
+
+
+_SPEECH = re.compile(r"ctc|blank", re.IGNORECASE)
+
+
+def _text_of_file(subject: RunningModel) -> str:
+    home = sys.modules.get(type(subject.module).__module__)
+    return "".join(linecache.getlines(getattr(home, "__file__", None) or ""))
 
 
 def _calls_of(subject: RunningModel, name: str, function: Callable[..., Any]) -> list[CtcCall]:
@@ -256,7 +263,7 @@ def readings(subject: RunningModel) -> list[Reading]:
     try:
         calls = ctc_calls(subject)
     except NotProvided:
-        if subject.kind != "encoder_model":
+        if subject.kind != "encoder_model" or not _SPEECH.search(_text_of_file(subject)):
             raise
         calls = []
     letters = calls[0].scores.shape[-1] if calls else subject.calling.outputs

@@ -13,6 +13,7 @@ from torch import nn
 from conformance.adapters.inference.calls import tensors_in
 from conformance.adapters.whole.calling import default_dtype
 from conformance.adapters.whole.class_source import (
+    is_for_some_layers,
     keys_read_beside_forward,
     read_beside_forward,
     read_for_some_arguments,
@@ -62,6 +63,7 @@ class ExcuseProbes(ShiftProbes, TableProbes, GradientProbes, LengthProbes, PartP
             elsewhere = elsewhere or any(self.is_of_a_choice(parent) and parent not in called for parent in parents)
             elsewhere = elsewhere or own in read_beside_forward(owner, run_method(self.module.get_submodule(path)))
             elsewhere = elsewhere or self._needs_another_call(name)
+            elsewhere = elsewhere or is_for_some_layers(whole, run_method(self.module), apart)
             elsewhere = elsewhere or self._is_of_a_librarys_network(path, wanted)
             beside = name in losses or (
                 name in others and (name in heads or (bool(heads) and self._of_a_needed_block(name, wanted)))

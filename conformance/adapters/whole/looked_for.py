@@ -7,9 +7,8 @@ import re
 import sys
 from collections.abc import Iterator
 from contextlib import suppress
+from dataclasses import dataclass
 from textwrap import dedent
-
-from torch import nn
 
 from conformance.adapters.whole.class_source import source_of
 from conformance.adapters.whole.findings import Finding
@@ -24,7 +23,8 @@ _OF_ALL = frozenset(("weight", "bias", "0", "1", "2", "3"))
 
 def looked_for(record: Record) -> Iterator[Finding]:
     """What ``for name, p in self.named_parameters(): if name.endswith("c_proj.weight"): init(p)`` looks for, where no
-    parameter of the model has such a name, and nothing of its files is called so."""
+    parameter of the model has such a name, and nothing of its files is called so; or where the names that hold it
+    neither begin nor end with it, as they are asked to."""
     for module in record.module.modules():
         cls: type = type(module)
         found = source_of(cls)
@@ -33,20 +33,40 @@ def looked_for(record: Record) -> Iterator[Finding]:
         text, file, first = found
         with suppress(SyntaxError):
             for test, words in _conditions(ast.parse(dedent(text))):
-                if not any(_has(module, word) or _is_written(cls, word) for word in words):
+                names = [*dict(module.named_parameters()), *dict(module.named_modules())]
+                if any(any(map(one.holds_of, names)) for one in words):
+                    continue
+                near = next((name for name in names for one in words if one.text in name), "")
+                if near or not any(_is_written(cls, one.text) for one in words):
+                    asked = " or ".join(map(str, words))
                     yield Finding(
                         "modules-that-are-looked-for-by-name-exist",
-                        f"No parameter of {cls.__name__} is called {' or '.join(map(repr, words))}: what is done to it "
+                        f"No parameter of {cls.__name__} {asked}{f', but {near}' if near else ''}: what is done to it "
                         "at the start is done to none.",
                         Place(file, first + test.lineno - 1),
                         "the name of a parameter",
-                        ", ".join(map(repr, words)),
+                        f"none {asked}",
                         "Look for the name that the part has here.",
                         paths=(next(path for path, one in record.module.named_modules() if one is module),),
                     )
 
 
-def _conditions(tree: ast.AST) -> Iterator[tuple[ast.expr, list[str]]]:
+@dataclass(frozen=True)
+class _Word:
+    """What is asked of a name. how: "in", or the method of the name that is asked."""
+
+    text: str
+    how: str
+
+    def holds_of(self, name: str) -> bool:
+        return self.text in name if self.how == "in" else bool(getattr(name, self.how)(self.text))
+
+    def __str__(self) -> str:
+        asks = {"in": "is called", "startswith": "begins with", "endswith": "ends with"}
+        return f"{asks[self.how]} {self.text!r}"
+
+
+def _conditions(tree: ast.AST) -> Iterator[tuple[ast.expr, list[_Word]]]:
     """The tests of names in loops over the parameters of ``self`` that start them anew, and what they look for."""
     for loop in (node for node in ast.walk(tree) if isinstance(node, ast.For)):
         called = loop.iter.func if isinstance(loop.iter, ast.Call) else None
@@ -62,23 +82,21 @@ def _conditions(tree: ast.AST) -> Iterator[tuple[ast.expr, list[str]]]:
                     yield node.test, words
 
 
-def _words(test: ast.expr, name: str) -> list[str]:
+def _words(test: ast.expr, name: str) -> list[_Word]:
     """What a test asks of a name, one of them or another; empty where it asks for something else, too."""
     if isinstance(test, ast.BoolOp) and isinstance(test.op, ast.Or):
         parts = [_words(value, name) for value in test.values]
         return [word for part in parts for word in part] if all(parts) else []
     given: ast.expr | None = None
+    how = "in"
     if isinstance(test, ast.Compare) and isinstance(test.ops[0], ast.In) and ast.unparse(test.comparators[0]) == name:
         given = test.left
     elif isinstance(test, ast.Call) and ast.unparse(test.func) in (f"{name}.endswith", f"{name}.startswith"):
         given = test.args[0] if test.args else None
+        how = test.func.attr if isinstance(test.func, ast.Attribute) else how
     elements = given.elts if isinstance(given, ast.Tuple) else [given]
-    words = [one.value for one in elements if isinstance(one, ast.Constant) and isinstance(one.value, str)]
+    words = [_Word(one.value, how) for one in elements if isinstance(one, ast.Constant) and isinstance(one.value, str)]
     return words if len(words) == len(elements) else []
-
-
-def _has(module: nn.Module, word: str) -> bool:
-    return any(word in name for name in (*dict(module.named_parameters()), *dict(module.named_modules())))
 
 
 def _is_written(cls: type, word: str) -> bool:

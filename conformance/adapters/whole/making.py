@@ -39,7 +39,7 @@ from conformance.adapters.whole import class_paths, needing
 from conformance.adapters.whole.absent_weights import absent_weights
 from conformance.adapters.whole.chained import as_forward, with_forward
 from conformance.adapters.whole.classmethods import is_maker, makers_of, name_of, returns_its_class, usages_of
-from conformance.adapters.whole.configs import Options
+from conformance.adapters.whole.configs import Options, overridden_defaults
 from conformance.adapters.whole.constructing import Evaluator
 from conformance.adapters.whole.copying import copied
 from conformance.adapters.whole.filling import empty_is_nan, fill
@@ -321,6 +321,8 @@ def _ways(made_by: Any, around: Surroundings, strict_first: bool = False) -> Ite
         return lambda evaluator: evaluator.call(made_by, [], class_paths.built(evaluator, arguments))
 
     if not required:
+        if isinstance(made_by, type) and (settings := overridden_defaults(made_by)):
+            yield way("its keywords are those of a dict of its file", with_words(settings))
         yield way("zero-argument constructor", with_words({}))
     for strict in (True, False) if strict_first else (False,):
         for usage in usages_of(made_by, around):

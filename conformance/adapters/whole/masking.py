@@ -23,6 +23,7 @@ from torch import Tensor, nn
 from conformance.adapters.inference.masks import ENCODINGS, SHAPES
 from conformance.adapters.whole import names
 from conformance.adapters.whole.masks_told import documented_masks
+from conformance.adapters.whole.told import told_by_forward
 from conformance.adapters.whole.used_functions import text_of
 
 Inputs = Mapping[str, Any]
@@ -267,7 +268,8 @@ def unread(mask: Mask) -> Mask:
 def choices(
     module: nn.Module, parameters: Sequence[str], meanings: Sequence[str], causal: bool | None = None
 ) -> Iterator[tuple[Mask, ...]]:
-    """Ways to fill these parameters together: the user's own functions, then one convention for all, then None."""
+    """Ways to fill these parameters together: the user's own functions, then one convention for all, those first that
+    have as many axes as the code says, then None."""
     if not parameters:
         yield ()
         return
@@ -277,13 +279,15 @@ def choices(
     said = _handed_over(module, parameters)
     told = documented_masks(module, parameters)
     offered = {one: list(by_convention(one, meanings, causal, said.get(one, ""), told.get(one))) for one in parameters}
+    stated = {one: len(shape.axes) for one, shape in told_by_forward(module, parameters).items() if shape.axes}
     seen: set[tuple[str, ...]] = set()
     one_a_token = all(names.PADDING_MASK.search(said.get(one, one).lower()) for one in parameters)
-    for encoding, axes, square in product(ENCODINGS, (2, 4, 3) if one_a_token else (4, 3, 2), (False, True)):
+    orders = product(ENCODINGS, (2, 4, 3) if one_a_token else (4, 3, 2), (False, True))
+    for known, (encoding, axes, square) in product((stated, {}) if stated else ({},), [*orders]):
         masks = []
-        for candidates in offered.values():
+        for one, candidates in offered.items():
             fit = [mask for mask in candidates if mask.encoding == encoding] or candidates
-            alike = [mask for mask in fit if mask.axes == axes] or fit
+            alike = [mask for mask in fit if mask.axes == known.get(one, axes)] or fit
             masks.append(next((mask for mask in alike if mask.square == square), alike[0]))
         key = tuple(mask.how for mask in masks)
         if key not in seen:

@@ -27,6 +27,7 @@ from conformance.adapters.whole.calling import Calling, T, first_data
 from conformance.adapters.whole.calling_parts import part_calling
 from conformance.adapters.whole.capacity import with_room
 from conformance.adapters.whole.chained import as_forward, encoders_of, has_forward, sides_of
+from conformance.adapters.whole.class_source import source_of
 from conformance.adapters.whole.copying import in_dtype
 from conformance.adapters.whole.ctc import CtcProbes
 from conformance.adapters.whole.deciding import DecideProbes
@@ -124,7 +125,12 @@ def whole_model(made: Made, kind: str = "", stated: Stated | None = None) -> Who
         calling = calling_of(module, shapes_of(stated.input), made.options)
     except NoAnswer as error:
         pairs = error.pairs
-        calling, made = _of_one_side(module, made, error)
+        try:
+            calling, made = _of_one_side(module, made, error)
+        except Unresolved:
+            if (main := _main_part(module)) and not stated.weights and not stated.input:
+                return whole_model(_of_main_part(made, module, main, error), kind, stated)
+            raise
     if not has_forward(module):
         evidence.append(Fact("forward", "decode(encode(...), ...)", f"{made.name} defines none"))
     if kind not in KINDS:
@@ -172,6 +178,27 @@ def _of_one_side(module: nn.Module, made: Made, error: NoAnswer) -> tuple[Callin
         with suppress(Unresolved):
             return calling_of(as_forward(module, method), options=made.options), made.called_by(method, str(error))
     raise error
+
+
+_MOST = 0.8
+"""A part with more than this share of all parameters is the model, and what is around it trains it."""
+
+
+def _main_part(module: nn.Module) -> str:
+    """The part, of a class of the user's, that holds most parameters of a module which gives a loss only: the encoder
+    beside its criterion. "" where there is none."""
+    sizes: dict[str, int] = {}
+    for name, part in module.named_children():
+        cls: type = type(part)
+        if source_of(cls) is not None:
+            sizes[name] = parameters_in(part)
+    largest = max(sizes, key=lambda name: sizes[name], default="")
+    return largest if largest and sizes[largest] > _MOST * parameters_in(module) else ""
+
+
+def _of_main_part(made: Made, module: nn.Module, name: str, error: NoAnswer) -> Made:
+    fact = Fact("model", f"{made.name}(...).{name}", str(error).removeprefix("UNRESOLVED: ").partition(",")[0])
+    return made.part_of(type(module.get_submodule(name)), [*made.facts, fact], lambda whole: whole.get_submodule(name))
 
 
 _PART = re.compile(r"head$|proj(ection)?(head)?$|mlp|ffn|feed_?forward|perceptron|adapter", re.IGNORECASE)

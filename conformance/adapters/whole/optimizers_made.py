@@ -320,8 +320,20 @@ def _candidates(module: nn.Module) -> Iterator[tuple[str, Callable[..., Any], bo
             yield name, function, True
     for name, function in vars(sys.modules.get(type(module).__module__, object())).items():
         own = inspect.isfunction(function) and function.__module__ == type(module).__module__
-        if own and _MAKES.fullmatch(name.lower()):
+        if own and (_MAKES.fullmatch(name.lower()) or _gives_groups(function)):
             yield name, function, False
+
+
+def _gives_groups(function: Callable[..., Any]) -> bool:
+    """Whether a function takes a model and returns groups of parameters: ``return [{"params": ...}, ...]``."""
+    with suppress(OSError, TypeError, SyntaxError):
+        tree = ast.parse(dedent(inspect.getsource(function)))
+        returns = [node.value for node in ast.walk(tree) if isinstance(node, ast.Return)]
+        lists = [value.elts for value in returns if isinstance(value, (ast.List, ast.Tuple))]
+        groups = [one for elements in lists for one in elements if isinstance(one, ast.Dict)]
+        keys = {key.value for group in groups for key in group.keys if isinstance(key, ast.Constant)}
+        return "params" in keys and any(map(MODELS.fullmatch, map(str.lower, inspect.signature(function).parameters)))
+    return False
 
 
 def _arguments(function: Callable[..., Any], module: nn.Module) -> dict[str, Any]:

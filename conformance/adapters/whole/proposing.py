@@ -95,7 +95,8 @@ class Proposals:
             open_ = [p.name for p in data if p.default is None]
             for name in taken_as_they_are(module, open_):
                 next(p for p in data if p.name == name).required = True
-        for name in used_as_masks(module, [p.name for p in data[1:] if not p.meaning]):
+        self.masks_by_use = used_as_masks(module, [p.name for p in data[1:] if not p.meaning])
+        for name in self.masks_by_use:
             next(p for p in data if p.name == name).meaning = "mask"
         required = [p for p in self.parameters if p.required]
         meanings = {p.meaning for p in required}

@@ -241,8 +241,15 @@ class _Finder:
                 if leaking is None or (hidden and not as_said):
                     leaking, as_said = found, hidden
             if leaking is not None:
-                return leaking
+                return self.without_padding(leaking)
         return unread
+
+    def without_padding(self, leaking: Calling) -> Calling:
+        """The calling whose masks say nothing of padding, where they hide none and nobody calls them masks: they
+        choose among the answers."""
+        by_use = self.proposals.masks_by_use
+        masks = (replace(one, padding=False) if one.parameter in by_use else one for one in leaking.masks)
+        return replace(leaking, masks=tuple(masks))
 
     def fails_alike(self, calling: Calling, before: _Failed) -> bool:
         """Whether a calling fails as the one before it, from which it differs in its masks only: that one came to its

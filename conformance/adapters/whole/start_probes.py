@@ -21,14 +21,22 @@ FEW, MANY = 2, 8
 """Numbers of layers. Of the root of the depth, the usual measure, the second has twice as much."""
 _ENTRIES, _GROWN = 100, 1.6
 """The size of so many random numbers is known within a few percent, so this much more of it is no chance."""
+_NEAR, _MUCH = 0.2, 4.0
+"""What is scaled by the root of the depth follows it so nearly, and starts smaller than the rest: not much larger."""
 
 
 class StartProbes(GradientProbes):
     """The experiments with the start, of a running model."""
 
-    def larger_in_deeper_models(self) -> dict[str, float]:
-        """The matrices that start larger in a model of many layers than in one of few, and how many times. Raises
-        NotProvided where its number of layers cannot be chosen."""
+    def starts_by_depth(self) -> dict[str, tuple[float, float]]:
+        """The deviation of the numbers that each matrix starts with in a model of few layers, and how many times as
+        large it is in one of many. Raises NotProvided where its number of layers cannot be chosen."""
+        if "starts_by_depth" not in self.known:
+            self.known["starts_by_depth"] = self._starts_by_depth()
+        found: dict[str, tuple[float, float]] = self.known["starts_by_depth"]
+        return found
+
+    def _starts_by_depth(self) -> dict[str, tuple[float, float]]:
         if self.made.large:
             raise NotProvided("it is too large to make it deeper")
         try:
@@ -44,8 +52,27 @@ class StartProbes(GradientProbes):
             for n, p in few.items()
             if p.ndim > 1 and p.numel() >= _ENTRIES and n in many and many[n].shape == p.shape
         }
-        ratios = {n: float(many[n].detach().double().std() / p.detach().double().std()) for n, p in alike.items()}
-        return {name: ratio for name, ratio in ratios.items() if _GROWN < ratio < float("inf")}
+        starts = {
+            n: (float(p.detach().double().std()), float(many[n].detach().double().std())) for n, p in alike.items()
+        }
+        return {name: (one, other / one) for name, (one, other) in starts.items() if one > 0}
+
+    def larger_in_deeper_models(self) -> dict[str, float]:
+        """The matrices that start larger in a model of many layers than in one of few, and how many times. Raises
+        NotProvided where its number of layers cannot be chosen."""
+        return {name: ratio for name, (_, ratio) in self.starts_by_depth().items() if _GROWN < ratio < float("inf")}
+
+    def too_large_for_their_depth(self) -> tuple[int, dict[str, float]]:
+        """How many matrices start smaller in a deeper model by the root of the depth; and those of them that start
+        larger than the linear maps that do not, and how many times, with one layer even so."""
+        starts = self.starts_by_depth()
+        maps = {f"{path}.weight" for path, part in self.module.named_modules() if isinstance(part, nn.Linear)}
+        scaled = {n: size for n, (size, ratio) in starts.items() if abs(ratio * (MANY / FEW) ** 0.5 - 1) < _NEAR}
+        others = [size for n, (size, ratio) in starts.items() if n in maps - scaled.keys() and abs(ratio - 1) < _NEAR]
+        if not others:
+            return 0, {}
+        usual = float(np.median(others))
+        return len(scaled), {name: size / usual for name, size in scaled.items() if size > _MUCH * usual}
 
     def never_learnt(self) -> list[str]:
         """The matrices that start at zero and get no gradient in some steps of training, and would get one if they

@@ -18,7 +18,7 @@ from itertools import pairwise
 
 from torch import Tensor, nn
 
-from conformance.adapters.whole.class_source import source_of
+from conformance.adapters.whole.class_source import is_for_some_layers, source_of
 from conformance.adapters.whole.findings import Finding, once
 from conformance.adapters.whole.record import Call, Place, Record, Value
 
@@ -188,6 +188,10 @@ def _unused_results(record: Record) -> Iterator[Finding]:
             continue  # also where another call of it is used: of a table some rows may be for longer inputs
         if any(value in returned for number in call.ops for value in record.ops[number].outputs):
             continue  # it left something in memory that is read later: a cache
+        outer, _, part = call.path.rpartition(".")
+        owner: type = type(record.module.get_submodule(outer))
+        if is_for_some_layers(owner, "forward", part):
+            continue  # which the model as it was made may not have
         dead.add(call.number)
         yield Finding(
             "results-that-are-computed-are-used",

@@ -18,6 +18,10 @@ _TIES = re.compile(
 """One weight is assigned to another: itself, or as a new parameter that starts as its copy."""
 
 
+_LARGE = 3.0
+"""Three times the deviation that torch gives tables: no recipe starts words so large."""
+
+
 class TableProbes(RunningModel):
     """The tables of words, of a running model."""
 
@@ -43,6 +47,16 @@ class TableProbes(RunningModel):
             and part.weight.data_ptr() in read
             and all(bool((ids == part.padding_idx).all()) for ids in read[part.weight.data_ptr()])
         }
+
+    def large_tables(self) -> dict[str, float]:
+        """The tables of words whose numbers start with a larger deviation than three times that of torch's own start,
+        and that deviation."""
+        fresh = self.made.fresh(3)
+        places = self.token_tables()
+        names = {name for name, p in self.module.named_parameters() if p.data_ptr() in places}
+        tables = {name: p for name, p in fresh.named_parameters() if name in names and p.ndim == 2}
+        spread = {name: float(p.detach().double().std()) for name, p in tables.items()}
+        return {name: size for name, size in spread.items() if _LARGE < size < float("inf")}
 
     def copied_head(self) -> str | None:
         """The parameter that starts as a copy of a table of tokens and is another tensor; None without one. A table

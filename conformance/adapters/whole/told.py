@@ -225,6 +225,8 @@ def _documented(prose: str, of_class: str, parameters: Sequence[str], is_forward
             flags = re.IGNORECASE if len(name) > 2 else 0
             between = rf"(?P<between>(?:(?!\b(?:{others})\b\s*[:(\[])[^()\[\];]){{0,80}}?)"
             match = re.search(rf"(?<![\w.]){re.escape(name)}\b{between}{_DIMS}", text, flags)
+            listed = rf"(?P<between>(?:\s*(?:,|and)\s*(?:{others}))+\s*:\s*)"  # "ids, types, mask: (B, T)"
+            match = match or re.search(rf"(?<![\w.]){re.escape(name)}\b{listed}{_DIMS}", text, flags)
             if match is not None and name not in found:
                 found[name] = _shape(match, text)
         alone = _DIMS if is_forward else _DIMS + r"\s*(->|→|=>)"
