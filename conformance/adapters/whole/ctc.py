@@ -104,7 +104,7 @@ def ctc_calls(subject: RunningModel) -> list[CtcCall]:
     return found
 
 
-_SPEECH = re.compile(r"ctc|blank", re.IGNORECASE)
+_SPEECH = re.compile(r"ctc|blank|unique_consecutive|groupby|phone|speech|transcri", re.IGNORECASE)
 
 
 def _text_of_file(subject: RunningModel) -> str:

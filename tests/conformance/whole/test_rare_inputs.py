@@ -87,6 +87,25 @@ def test_frames_that_fill_no_window_of_a_convolution_are_no_mistake(verdict, cla
     assert verdict("Speech", SPEECH.replace("SEEN", "x"), claim) == "PASS"
 
 
+ACTOR = """
+    class Actor(nn.Module):
+        def __init__(self, actions=6):
+            super().__init__()
+            self.start, self.stack, self.out = nn.Linear(4, 8), stack(), nn.Linear(8, actions)
+
+        def forward(self, states):
+            return self.out(self.stack(self.start(states)))
+
+        @torch.no_grad()
+        def predict_action(self, states):
+            return self(states)[:, -1].softmax(-1).argmax(-1)
+"""
+
+
+def test_who_predicts_an_action_writes_no_text(verdict):
+    assert verdict("Actor", ACTOR, "ctc-text-merges-repeats-then-drops-blanks") == "NOT_PROVIDED"
+
+
 CHANNELS_FIRST = """
     class Sensors(nn.Module):
         def __init__(self, channels=20):

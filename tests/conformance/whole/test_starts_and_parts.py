@@ -1,5 +1,5 @@
-"""How models are put together and begin: defaults in a dict, a loss around an encoder, what a mask chooses, numbers that
-a constructor draws. Beside what is right stands a real mistake of the same place."""
+"""How models are put together and begin: defaults in a dict, a loss around an encoder, what a mask chooses, numbers
+that a constructor draws. Beside what is right stands a real mistake of the same place."""
 
 from __future__ import annotations
 
