@@ -15,8 +15,16 @@ from conformance.watch.stated import sources
 _TEST = re.compile(r"(^|_)test(s|ing|set)?\d*(_|$)", re.IGNORECASE)
 _VALID = re.compile(r"(^|_)(val|valid|validation|dev)\d*(_|$)", re.IGNORECASE)
 _SEED = re.compile(r"seed", re.IGNORECASE)
-_SPLITS = re.compile(r"split", re.IGNORECASE)
-_COPIES = re.compile(r"over_?sampl|up_?sampl|augment|duplicat|repeat|balance", re.IGNORECASE)
+_SPLITS = re.compile(
+    r"^(\w+_)?(train(_test|_val\w*)?|test|random|stratified|group(ed)?|data(set)?|rows|fold)_?split$"
+    r"|^split_(data\w*|rows|train\w*|examples|samples|by_\w+)$",
+    re.IGNORECASE,
+)
+_COPIES = re.compile(
+    r"over_?sampl|up_?sampl|augment|duplicat|(balance|repeat)_(data\w*|rows|classes|rare|samples|examples)",
+    re.IGNORECASE,
+)
+_CHOOSES = re.compile(r"step|stop|update|best|check|report", re.IGNORECASE)
 
 
 class Chosen(NamedTuple):
@@ -28,7 +36,8 @@ class Chosen(NamedTuple):
 
 
 def by_test_data(run: Any) -> Iterator[Chosen]:
-    """Where what is named after the validation is worked out on the test data, and the script has validation data."""
+    """Where what is named after the validation is worked out on the test data and decides something: it is compared, or
+    handed to a schedule or to what stops early. The script has validation data, too."""
     for source in sources(run):
         names = {n.id if isinstance(n, ast.Name) else n.attr for n in source.nodes
                  if isinstance(n, (ast.Name, ast.Attribute))}  # fmt: skip
@@ -43,8 +52,24 @@ def by_test_data(run: Any) -> Iterator[Chosen]:
             if not asked or not tests or any(_is(_VALID, one) for one in given):
                 continue
             beside = _TEST.sub("_", tests[0]).strip("_")
-            if any(_is(_VALID, name) and _VALID.sub("_", name).strip("_") == beside for name in names):
+            if _decides(source, node, asked[0]) and any(
+                _is(_VALID, name) and _VALID.sub("_", name).strip("_") == beside for name in names
+            ):
                 yield Chosen(asked[0], tests[0], source.place(node))
+
+
+def _decides(source: Source, node: ast.AST, name: str) -> bool:
+    """Whether a name is compared, or handed to a call that may stop, step or keep, in the function of a statement."""
+    for one in source.inside(source.function(node)):
+        if isinstance(one, ast.Compare):
+            parts: list[ast.expr] = [one.left, *one.comparators]
+        elif isinstance(one, ast.Call) and _CHOOSES.search(ast.unparse(one.func).rpartition(".")[2]):
+            parts = one.args
+        else:
+            continue
+        if any(_last(part) == name for part in parts):
+            return True
+    return False
 
 
 def drawn_alike(run: Any) -> Iterator[Chosen]:
@@ -57,13 +82,8 @@ def drawn_alike(run: Any) -> Iterator[Chosen]:
                     continue
                 alike = ast.unparse(first.func) == ast.unparse(second.func)
                 seeds = [_seed(one) for one in (first, second)]
-                if (
-                    first is not second
-                    and alike
-                    and seeds[0]
-                    and seeds[0] == seeds[1]
-                    and _differ_in_sizes(first, second)
-                ):
+                is_one_seed = alike and seeds[0] and seeds[0] == seeds[1]
+                if first is not second and is_one_seed and _differ_in_sizes(first, second):
                     yield Chosen(other.name, train.name, source.place(second))
 
 
@@ -73,11 +93,7 @@ def copied_before_the_split(run: Any) -> Iterator[Chosen]:
         copied = {one.name: one for one in bindings(source) if isinstance(one.value, ast.Call) and _copies(one.value)}
         for call in (n for n in source.nodes if isinstance(n, ast.Call)):
             called = ast.unparse(call.func).rpartition(".")[2]
-            if (
-                not _SPLITS.search(called)
-                or called in ("split", "chunk", "tensor_split", "array_split")
-                or not call.args
-            ):
+            if not _SPLITS.search(called) or not call.args:
                 continue
             first = call.args[0]
             if isinstance(first, ast.Call) and _copies(first):

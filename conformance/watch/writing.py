@@ -8,12 +8,11 @@ import re
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from conformance.watch.lines import FUNCTIONS, Source
+from conformance.watch.lines import Source
 from conformance.watch.stated import sources
 
 Loop = ast.For | ast.While
 _MASK = re.compile(r"mask|^keep$|real|visible|valid|attention", re.IGNORECASE)
-_END = re.compile(r"eos|end|eot|stop|sep", re.IGNORECASE)
 _SIZE = re.compile(r"block|context|ctx|max|window|limit|seq_?len|n_positions|length|size", re.IGNORECASE)
 
 
@@ -37,14 +36,15 @@ def oldest_kept(run: Any) -> Iterator[Slip]:
 
 
 def stopped_by_one(run: Any) -> Iterator[Slip]:
-    """The loops over a batch that stop when one row has come to its end: ``if done.any(): break``."""
+    """The loops over a batch that stop when one row has come to its end: ``if done.any(): break``, where `done` is kept
+    from token to token. ``(token == EOS).any()`` may be of one text."""
     for source, loop, _ in _writing(run):
         nodes = [*_of_loop(loop)]
         marks = {name for node in nodes for name in _marks(node)}
         for node in nodes:
             if isinstance(node, ast.If) and any(isinstance(one, ast.Break) for one in node.body):
                 test = node.test.args[0] if _is_call(node.test, "bool") else node.test  # type: ignore[attr-defined]
-                if _is_any(test) and (_root(test) in marks or _END.search(ast.unparse(test))):
+                if _is_any(test) and _root(test) in marks:
                     yield Slip(ast.unparse(test), source.place(node))
 
 
@@ -117,11 +117,10 @@ def _binds(statement: ast.stmt, name: str) -> bool:
 
 
 def _is_fed(source: Source, loop: Loop, node: ast.Subscript) -> bool:
-    """Whether a call gets the piece, itself or by the name that it is bound to; to the shape, or to itself, it is not
-    fed."""
+    """Whether a call gets the piece, itself or by the name that it is bound to."""
     around = source.around[node]
     if isinstance(around, ast.Call):
-        return node in around.args and not isinstance(around.func, FUNCTIONS)
+        return node in around.args
     names = {one.id for one in getattr(around, "targets", []) if isinstance(one, ast.Name)}
     fed = (one for call in _of_loop(loop) if isinstance(call, ast.Call) for one in call.args)
     return any(isinstance(one, ast.Name) and one.id in names for one in fed)

@@ -394,6 +394,7 @@ GROWN = "mask = torch.cat([mask, torch.ones_like(token[:, None])], 1)"
         ("run-writing-stops-when-all-have-ended", {}, ""),
         ("run-writing-stops-when-all-have-ended", {"stop": "done.any()"}, "if done.any():"),
         ("run-writing-stops-when-all-have-ended", {"stop": "torch.any(done)"}, "if torch.any(done):"),
+        ("run-writing-stops-when-all-have-ended", {"stop": "(token == EOS).any()"}, ""),  # of one text, perhaps
         ("run-masks-of-writing-are-read", {"mask": GROWN}, GROWN),
         ("run-masks-of-writing-are-read", {"mask": GROWN, "fed": "ids, mask"}, ""),
         ("run-masks-of-writing-are-read", {"mask": "pass"}, ""),
@@ -417,17 +418,20 @@ TEST, SEED, COPIES = (
 @pytest.mark.parametrize(
     ("claim", "lines", "verdict"),
     [
-        (TEST, "val_loader = test_loader = []; val_loss = len(test_loader)", FAIL),
-        (TEST, "val_loader = test_loader = []; val_loss = len(val_loader)", NOT_SEEN),
-        (TEST, "val_loader = test_loader = []; test_loss = len(test_loader)", NOT_SEEN),
-        (TEST, "test_loader = []; val_loss = len(test_loader)", NOT_SEEN),  # it has no other
+        (TEST, "val_loader = test_loader = []; val_loss = len(test_loader); best = val_loss < 3", FAIL),
+        (TEST, "val_loader = test_loader = []; val_loss = len(test_loader); keep_best = id; keep_best(val_loss)", FAIL),
+        (TEST, "val_loader = test_loader = []; val_loss = len(val_loader); best = val_loss < 3", NOT_SEEN),
+        (TEST, "val_loader = test_loader = []; test_loss = len(test_loader); best = test_loss < 3", NOT_SEEN),
+        (TEST, "val_loader = test_loader = []; val_loss = len(test_loader)", NOT_SEEN),  # it decides nothing
+        (TEST, "test_loader = []; val_loss = len(test_loader); best = val_loss < 3", NOT_SEEN),  # it has no other
         (SEED, "make = lambda n, seed: n; x_train = make(90, seed=3); x_test = make(20, seed=3)", FAIL),
         (SEED, "make = lambda n, seed: n; x_train = make(90, seed=3); x_test = make(20, seed=4)", NOT_SEEN),
         (SEED, "cut = lambda x, seed: x; train_rows = cut([1], seed=3); test_rows = cut([2], seed=3)", NOT_SEEN),
-        (COPIES, "oversample = my_split = list; train = my_split(oversample([1]))", FAIL),
-        (COPIES, "oversample = my_split = list; rows = oversample([1])\ntrain = my_split(rows)", FAIL),
-        (COPIES, "oversample = my_split = list; train = my_split([1]); rows = oversample(train)", NOT_SEEN),
+        (COPIES, "oversample = random_split = list; train = random_split(oversample([1]))", FAIL),
+        (COPIES, "oversample = random_split = list; rows = oversample([1])\ntrain = random_split(rows)", FAIL),
+        (COPIES, "oversample = random_split = list; train = random_split([1]); rows = oversample(train)", NOT_SEEN),
         (COPIES, "upsample = str; words = upsample('a b').split(' ')", NOT_SEEN),
+        (COPIES, "split_heads = list; heads = split_heads(ids.repeat(2, 1))", NOT_SEEN),
     ],
 )
 def test_data_that_choose(claim, lines, verdict):
