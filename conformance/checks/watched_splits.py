@@ -99,7 +99,8 @@ def test_data_choose_nothing(impl: Any, draw: Draw) -> Evidence:
         "on the validation data",
         f"on {found.given}",
         at=lambda lines: lines.first(found.place),
-        diagnosis=f"{found.asked} is worked out on the test data: they choose what is kept, and can judge no more.",
+        diagnosis=f"{found.asked} is worked out on the test data: they choose what is kept, so they can "
+        "no longer judge it.",
         mend="take the validation data, and the test data once at the end",
     )
 

@@ -15,7 +15,9 @@ from conformance.watch.stated import sources
 END = re.compile(r"^(\w+_)?(eos|eot|end_?of_?\w+)(_?(id|idx|token|token_id|index))?$", re.IGNORECASE)
 """Names of the token that ends a text."""
 
-_WORDS = re.compile(r"^\W*(eos|/s|end|eot|endoftext|end_of_text|im_end)\W*$", re.IGNORECASE)
+_WORDS = re.compile(r"^[<\[|]+(eos|/s|end|eot|endoftext|end_of_text|im_end)[>\]|]+$", re.IGNORECASE)
+"""Words of a vocabulary that end a text. They stand in brackets: "end" alone is a word like others."""
+
 _DEPTH, _MOST = 2, 400
 FORWARD = 0.9
 """A loss is of next tokens where more than this share of its labels is."""

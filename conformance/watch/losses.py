@@ -147,9 +147,9 @@ class _Losses:
             with self.watcher.looking():
                 asked = array(target) != _ignored(rest, keywords)
                 event.asked, event.unasked = np.packbits(asked).tobytes(), not asked.all()
+                self._labels(event, array(target), asked)
                 if self.watcher.is_close:
                     self.watcher.run.ends |= named_in(users_frames())
-                self._labels(event, array(target), asked)
         if self.watcher.is_close and input.numel() <= LARGEST and input.dim() >= 2:
             with self.watcher.looking():
                 event.pairs, event.holds_itself = pairs_of(input, target), holds_itself(input, target)

@@ -64,7 +64,7 @@ class StartProbes(GradientProbes):
 
     def too_large_for_their_depth(self) -> tuple[int, dict[str, float]]:
         """How many matrices start smaller in a deeper model by the root of the depth; and those of them that start
-        larger than the linear maps that do not, and how many times, with one layer even so."""
+        larger than the linear maps that do not, in a model of few layers, and how many times."""
         starts = self.starts_by_depth()
         maps = {f"{path}.weight" for path, part in self.module.named_modules() if isinstance(part, nn.Linear)}
         scaled = {n: size for n, (size, ratio) in starts.items() if abs(ratio * (MANY / FEW) ** 0.5 - 1) < _NEAR}
