@@ -25,7 +25,8 @@ _SHIFTS = re.compile(
     r"((in )?here|inside|internally|in the model|in forward)"
     r"|\b(not|never) (yet |already )?shifted by the (loader|caller|data)"
     r"|(labels?|targets?)\W{1,3}(are |is )?(token )?(ids )?aligned with (the )?\W?"
-    r"(input[_ ]?ids|tokens?|ids|inputs?)\b",
+    r"(input[_ ]?ids|tokens?|ids|inputs?)\b"
+    r"|(labels?|targets?)\s*:[^.]{0,60}\b(not|un)[- ]?shifted\b(?!\W+(\w+\W+)?(here|inside|in (the )?(model|forward)))",
     re.I,
 )
 _SHIFTED = re.compile(

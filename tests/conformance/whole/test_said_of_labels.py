@@ -53,6 +53,9 @@ def says() -> Callable[[str], Any]:
         ("The labels are shifted by the caller.", 0),
         ("The labels are *not* shifted by the caller.", 1),
         ("labels (B, T)", None),
+        ("labels: same layout as ids, not shifted, IGNORE where no loss is wanted", 1),
+        ("targets: (B, T), unshifted", 1),
+        ("labels: (B, T), not shifted here", None),
     ],
 )
 def test_who_shifts_labels_is_read_of_the_text(says: Callable[[str], Any], text: str, shift: int | None) -> None:
