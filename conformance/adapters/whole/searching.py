@@ -71,6 +71,10 @@ def calling_of(module: nn.Module, given: Sequence[Shape] = (), options: Mapping[
         return finder.find()
 
 
+_OF_TOKENS = re.compile(r"pad|keep|key|visib|allow|attend|hid|ok$|present|observed|blank|empty|word|token")
+"""Names of what says which tokens are real, though it may be used wrongly."""
+
+
 class NoAnswer(Unresolved):
     """The model runs, and gives no sample an answer of its own: a loss only, or comparisons of the samples. pairs: how
     it is called where it compares them."""
@@ -245,9 +249,9 @@ class _Finder:
         return unread
 
     def without_padding(self, leaking: Calling) -> Calling:
-        """The calling whose masks say nothing of padding, where they hide none and nobody calls them masks: they
-        choose among the answers."""
-        by_use = self.proposals.masks_by_use
+        """The calling whose masks say nothing of padding, where they hide none, and neither their names nor anything
+        else but their use says that they are masks: they choose among the answers."""
+        by_use = [name for name in self.proposals.masks_by_use if not _OF_TOKENS.search(name.lower())]
         masks = (replace(one, padding=False) if one.parameter in by_use else one for one in leaking.masks)
         return replace(leaking, masks=tuple(masks))
 
