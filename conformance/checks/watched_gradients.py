@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -29,6 +29,17 @@ def steps_of(run: Any, closely: bool = False) -> list[Any]:
     if not found:
         raise NotProvided("no step of a torch optimizer was seen")
     return found
+
+
+def told_by_text(impl: Any, rule: Callable[[Any], Iterable[Any]], nothing: str) -> tuple[Any, Any]:
+    """The last step of a run, and the first thing that a rule of the script's text finds. Raises NotProvided with the
+    reason `nothing` where it finds none."""
+    run = run_of(impl)
+    step = steps_of(run)[-1]
+    found = next(iter(rule(run)), None)
+    if found is None:
+        raise NotProvided(nothing)
+    return step, found
 
 
 def passes_before(run: Any, step: Any) -> list[Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from conformance.check import check
-from conformance.checks.watched_gradients import steps_of
+from conformance.checks.watched_gradients import steps_of, told_by_text
 from conformance.checks.watched_labels import RUN, broken, run_of
 from conformance.draw import Draw
 from conformance.evidence import Evidence, note
@@ -17,12 +17,9 @@ def hits_are_of_labels(impl: Any, draw: Draw) -> Evidence:
     """Hits are counted at the places that count, and divided by the number of these."""
     from conformance.watch import measures
 
-    run = run_of(impl)
-    step = steps_of(run)[-1]
-    found = measures.hits_elsewhere(run)
-    if not found:
-        raise NotProvided("no hits were seen that are divided by the number of other places")
-    hits, number, place = found[0]
+    step, (hits, number, place) = told_by_text(
+        impl, measures.hits_elsewhere, "no hits were seen that are divided by the number of other places"
+    )
     return broken(
         step,
         f"at which places {hits} counts",
@@ -39,12 +36,9 @@ def measures_are_of_all(impl: Any, draw: Draw) -> Evidence:
     """A measure of an evaluation is of all of its batches."""
     from conformance.watch import measures
 
-    run = run_of(impl)
-    step = steps_of(run)[-1]
-    found = measures.of_the_last_batch(run)
-    if not found:
-        raise NotProvided("no measure was seen that each batch of an evaluation binds anew")
-    name, place = found[0]
+    step, (name, place) = told_by_text(
+        impl, measures.of_the_last_batch, "no measure was seen that each batch of an evaluation binds anew"
+    )
     return broken(
         step,
         f"of which batches {name} is when the evaluation is over",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from conformance.check import check
-from conformance.checks.watched_gradients import steps_of
+from conformance.checks.watched_gradients import steps_of, told_by_text
 from conformance.checks.watched_labels import RUN, broken, kept, run_of
 from conformance.checks.watched_modes import evaluation, training
 from conformance.draw import Draw
@@ -66,12 +66,9 @@ def named_part_is_taken(impl: Any, draw: Draw) -> Evidence:
     """What is named after the validation or the test is made of these data."""
     from conformance.watch import splits
 
-    run = run_of(impl)
-    step = steps_of(run)[-1]
-    found = splits.taken_for_others(run)
-    if not found:
-        raise NotProvided("no place was seen where training data are taken for others")
-    asked, given, place = found[0]
+    step, (asked, given, place) = told_by_text(
+        impl, splits.taken_for_others, "no place was seen where training data are taken for others"
+    )
     return broken(
         step,
         f"which data {asked} is of",
@@ -88,11 +85,9 @@ def test_data_choose_nothing(impl: Any, draw: Draw) -> Evidence:
     """What is named after the validation is worked out on the validation data, not on the test data."""
     from conformance.watch import choosing
 
-    run = run_of(impl)
-    step = steps_of(run)[-1]
-    found = next(choosing.by_test_data(run), None)
-    if found is None:
-        raise NotProvided("no place was seen where test data are taken for the validation")
+    step, found = told_by_text(
+        impl, choosing.by_test_data, "no place was seen where test data are taken for the validation"
+    )
     return broken(
         step,
         f"on which data {found.asked} is worked out",
@@ -110,11 +105,9 @@ def drawn_from_their_own_seed(impl: Any, draw: Draw) -> Evidence:
     """Data that judge and are drawn by the function that draws the training data have a seed of their own."""
     from conformance.watch import choosing
 
-    run = run_of(impl)
-    step = steps_of(run)[-1]
-    found = next(choosing.drawn_alike(run), None)
-    if found is None:
-        raise NotProvided("no data that judge were seen to be drawn from the seed of the training data")
+    step, found = told_by_text(
+        impl, choosing.drawn_alike, "no data that judge were seen to be drawn from the seed of the training data"
+    )
     return broken(
         step,
         f"from which seed {found.asked} is drawn",
@@ -131,11 +124,9 @@ def split_before_copied(impl: Any, draw: Draw) -> Evidence:
     """Rows that are copied, as rare ones are, are split first."""
     from conformance.watch import choosing
 
-    run = run_of(impl)
-    step = steps_of(run)[-1]
-    found = next(choosing.copied_before_the_split(run), None)
-    if found is None:
-        raise NotProvided("no rows were seen that are copied before they are split")
+    step, found = told_by_text(
+        impl, choosing.copied_before_the_split, "no rows were seen that are copied before they are split"
+    )
     return broken(
         step,
         f"what {found.asked} splits",
@@ -174,12 +165,9 @@ def parts_are_scaled_alike(impl: Any, draw: Draw) -> Evidence:
     """The data that judge are scaled by the numbers of the training data."""
     from conformance.watch import scaling
 
-    run = run_of(impl)
-    step = steps_of(run)[-1]
-    found = scaling.scaled_otherwise(run)
-    if not found:
-        raise NotProvided("no parts of the data were seen that are scaled in different ways")
-    other, how, is_own, place = found[0]
+    step, (other, how, is_own, place) = told_by_text(
+        impl, scaling.scaled_otherwise, "no parts of the data were seen that are scaled in different ways"
+    )
     return broken(
         step,
         f"by what {other} is scaled",
@@ -267,12 +255,9 @@ def judging_data_are_not_varied(impl: Any, draw: Draw) -> Evidence:
     """The data that judge are made with no option of training."""
     from conformance.watch import judging
 
-    run = run_of(impl)
-    step = steps_of(run)[-1]
-    found = judging.varied(run)
-    if not found:
-        raise NotProvided("no data that judge were seen that have an option of the training data")
-    other, option, place = found[0]
+    step, (other, option, place) = told_by_text(
+        impl, judging.varied, "no data that judge were seen that have an option of the training data"
+    )
     return broken(
         step,
         f"how {other} is made",

@@ -5,11 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from conformance.check import check
-from conformance.checks.watched_gradients import steps_of
-from conformance.checks.watched_labels import RUN, broken, run_of
+from conformance.checks.watched_gradients import told_by_text
+from conformance.checks.watched_labels import RUN, broken
 from conformance.draw import Draw
 from conformance.evidence import Evidence
-from conformance.protocol import NotProvided
 
 
 @check("run-writing-goes-on-from-the-newest", roles=RUN)
@@ -17,11 +16,9 @@ def goes_on_from_the_newest(impl: Any, draw: Draw) -> Evidence:
     """Where a text that is written is too long for the model, it is handed the newest tokens."""
     from conformance.watch import writing
 
-    run = run_of(impl)
-    step = steps_of(run)[-1]
-    found = next(writing.oldest_kept(run), None)
-    if found is None:
-        raise NotProvided("no loop was seen that hands the first tokens of what it writes to the model")
+    step, found = told_by_text(
+        impl, writing.oldest_kept, "no loop was seen that hands the first tokens of what it writes to the model"
+    )
     return broken(
         step,
         "which tokens of a long text the model is handed",
@@ -39,11 +36,9 @@ def stops_when_all_have_ended(impl: Any, draw: Draw) -> Evidence:
     """A batch is written until all of its rows have come to their ends."""
     from conformance.watch import writing
 
-    run = run_of(impl)
-    step = steps_of(run)[-1]
-    found = next(writing.stopped_by_one(run), None)
-    if found is None:
-        raise NotProvided("no loop was seen that stops with the first row that has ended")
+    step, found = told_by_text(
+        impl, writing.stopped_by_one, "no loop was seen that stops with the first row that has ended"
+    )
     return broken(
         step,
         "when a batch is written",
@@ -60,11 +55,7 @@ def masks_are_read(impl: Any, draw: Draw) -> Evidence:
     """A mask that a loop extends by what it writes is handed to the model."""
     from conformance.watch import writing
 
-    run = run_of(impl)
-    step = steps_of(run)[-1]
-    found = next(writing.unread_masks(run), None)
-    if found is None:
-        raise NotProvided("no mask was seen that a loop extends and nothing reads")
+    step, found = told_by_text(impl, writing.unread_masks, "no mask was seen that a loop extends and nothing reads")
     return broken(
         step,
         f"who reads {found.what}",

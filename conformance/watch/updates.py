@@ -106,9 +106,12 @@ class Updates:
 
 def comes_down_at(function: Callable[[int], float], last: int) -> int | None:
     """After how many steps the factor of a rate has come down to its least, from where it stays there or rises: at most
-    a tenth of its largest. None where it does not, or falls on to the last step."""
+    a tenth of its largest. None where it does not, falls on to the last step, or knows no such steps."""
     places = sorted({last * part // 400 for part in range(401)})
-    factors = [float(function(place)) for place in places]
+    try:
+        factors = [float(function(place)) for place in places]
+    except Exception:  # it is the user's, and may be a list of as many rates as there are steps
+        return None
     least, largest = min(factors[1:]), max(factors)
     peak = factors.index(largest)
     down = next((n for n in range(peak, len(places)) if factors[n] <= least + 1e-4 * (largest - least)), None)
