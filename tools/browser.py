@@ -16,6 +16,12 @@ FLAGS = [
     "--disable-dev-shm-usage", "--window-size=1400,900",
 ]  # fmt: skip
 
+AFTER_A_FRAME = """
+return new Promise((done, failed) => requestAnimationFrame(() => setTimeout(() => {
+  try { done((function () { SCRIPT
+  }).apply(window, arguments)) } catch (error) { failed(error) }
+})))"""
+
 
 def missing():
     """What is not installed, or ""."""
@@ -46,8 +52,12 @@ class Browser:
     def _call(self, method, path, body=None):
         data = None if body is None else json.dumps(body).encode()
         request = urllib.request.Request(self.base + path, data, {"Content-Type": "application/json"}, method=method)
-        with urllib.request.urlopen(request, timeout=60) as answer:
-            return json.load(answer)["value"]
+        try:
+            with urllib.request.urlopen(request, timeout=60) as answer:
+                return json.load(answer)["value"]
+        except urllib.error.HTTPError as error:
+            error.msg = json.load(error)["value"]["message"]  # what the page threw, not "Internal Server Error"
+            raise
 
     def open(self, path):
         self.go(path.resolve().as_uri())
@@ -57,7 +67,9 @@ class Browser:
         self._painted()
 
     def run(self, script, *arguments):
-        return self._call("POST", "/execute/sync", {"script": script, "args": list(arguments)})
+        """What `script` returns. It runs after a frame: what earlier calls asked for is drawn by then."""
+        after = AFTER_A_FRAME.replace("SCRIPT", script)
+        return self._call("POST", "/execute/sync", {"script": after, "args": list(arguments)})
 
     def press(self, *keys):
         actions = [{"type": kind, "value": key} for key in keys for kind in ("keyDown", "keyUp")]
@@ -72,7 +84,7 @@ class Browser:
 
     def _painted(self):
         """Returns when a frame was drawn: before its first one a page drops keys, and it draws what they ask in one."""
-        self.run("return new Promise(done => requestAnimationFrame(() => setTimeout(done)))")
+        self.run("")
 
     def resize(self, width, height):
         """The page gets this many pixels, also fewer than a window can have."""
