@@ -113,6 +113,29 @@ def prompts_not_learned(impl: Any, draw: Draw) -> Evidence:
     return unusual("prompts are learned like answers", f"no label of theirs is left out ({place})")
 
 
+@check("run-answers-are-learned-from-their-first-word", roles=RUN)
+def from_their_first_word(impl: Any, draw: Draw) -> Evidence:
+    """Where labels leave a prompt out that ends with one sign, the word behind the sign is asked for."""
+    run = run_of(impl)
+    losses = [x for x in trained(run, "cross_entropy") if x.targets and x.targets.offsets.get(1, 0.0) > 0.9]
+    answering = [x for x in losses if x.behind is not None]
+    if not answering:
+        raise NotProvided("no loss of next tokens was seen that leaves out prompts which end with one sign")
+    late = next((x for x in answering if x.behind == 1), None)
+    if late is None or any(x.behind == 0 for x in answering):
+        return kept("answers are learned from their first word", len(answering))
+    return broken(
+        late,
+        "which word of an answer is the first that is asked for",
+        "the first",
+        "the second",
+        at=lambda lines: lines.first(lines.prompted(run), late.place),
+        diagnosis="The labels leave out one token more than the prompt: the first word of each answer is never "
+        "learned, and writing begins with it.",
+        mend="leave out len(prompt) labels of the text, of those that are shifted len(prompt) - 1",
+    )
+
+
 @check("run-sampler-favours-the-rare", roles=RUN)
 def sampler_favours_rare(impl: Any, draw: Draw) -> Evidence:
     """The weights by which samples are drawn are those of their own classes, and do not grow with these."""

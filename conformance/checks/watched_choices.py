@@ -6,7 +6,7 @@ from __future__ import annotations
 from typing import Any
 
 from conformance.check import check
-from conformance.checks.watched_gradients import steps_of
+from conformance.checks.watched_gradients import steps_of, told_by_text
 from conformance.checks.watched_labels import RUN, broken, kept, run_of
 from conformance.checks.watched_modes import training
 from conformance.draw import Draw
@@ -314,4 +314,42 @@ def kept_model_is_a_copy(impl: Any, draw: Draw) -> Evidence:
         at=lambda lines: lines.first(place),
         diagnosis=f"{name} is a second name of {learner}: it changes with each step.",
         mend=f"{name} = copy.deepcopy({learner})",
+    )
+
+
+@check("run-batches-move-on-by-their-size", roles=RUN)
+def batches_move_on(impl: Any, draw: Draw) -> Evidence:
+    """Batches that a loop cuts out of shuffled rows follow each other, and do not overlap."""
+    from conformance.watch import cutting
+
+    step, found = told_by_text(
+        impl, cutting.moved_by_one, "no batch was seen that is cut from the number of a batch on"
+    )
+    return broken(
+        step,
+        "how far a batch begins behind the one before",
+        found.size,
+        f"1: {found.what}",
+        at=lambda lines: lines.first(found.place),
+        diagnosis=f"{found.what} begins one row behind the batch before: nearly the same rows come again and again, "
+        "and most rows never do.",
+        mend=f"begin at the number of the batch times {found.size}",
+    )
+
+
+@check("run-words-keep-their-numbers", roles=RUN)
+def words_keep_their_numbers(impl: Any, draw: Draw) -> Evidence:
+    """The numbers that texts are given are the same in every process."""
+    from conformance.watch import cutting
+
+    step, found = told_by_text(impl, cutting.hashed, "no number was seen that comes of Python's hash")
+    return broken(
+        step,
+        "the number of a text in the next process",
+        "the same",
+        f"another one: {found.what}",
+        at=lambda lines: lines.first(found.place),
+        diagnosis="Python's hash of a text is another one in every process: what was learned by it, or set apart, is "
+        "lost in the next.",
+        mend="zlib.crc32(text.encode()), or a table of words that is saved",
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from conformance.check import check
-from conformance.checks.watched_gradients import steps_of
+from conformance.checks.watched_gradients import steps_of, told_by_text
 from conformance.checks.watched_labels import RUN, broken, kept, run_of, unusual
 from conformance.draw import Draw
 from conformance.evidence import Evidence
@@ -177,4 +177,22 @@ def loaded_are_kept(impl: Any, draw: Draw) -> Evidence:
         "one that is made in this line and thrown away",
         diagnosis="Weights are loaded into a module that nothing keeps: what is trained begins without them.",
         mend="load them into the module that is trained",
+    )
+
+
+@check("run-optimizer-is-of-the-model-that-goes-on", roles=RUN)
+def of_the_model_that_goes_on(impl: Any, draw: Draw) -> Evidence:
+    """A model is not made anew behind the line that makes its optimizer."""
+    from conformance.watch import restoring
+
+    step, found = told_by_text(impl, restoring.remade, "no model was seen that is made anew behind its optimizer")
+    return broken(
+        step,
+        f"whose parameters {found.optimizer} holds",
+        f"those of the {found.model} that is trained",
+        f"those of the {found.model} before",
+        at=lambda lines: lines.first(found.place),
+        diagnosis=f"{found.model} is made anew behind the line that makes {found.optimizer}, which holds the "
+        "parameters of the one before: where this line runs, nothing is trained.",
+        mend=f"load the state into the {found.model} that is there, or make {found.optimizer} after it",
     )

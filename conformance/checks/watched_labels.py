@@ -143,10 +143,11 @@ def _is_held(offsets: Mapping[int, float]) -> bool:
 def answer_hidden(impl: Any, draw: Draw) -> Evidence:
     """The label of a position is not the token that the model gets at this position, and the number that is asked of a
     row does not stand in it."""
-    from conformance.watch.events import Loss
+    from conformance.watch.events import Difference, Loss
 
     run = run_of(impl)
     held = next((loss for loss in run.of(Loss) if loss.gradients and loss.held), None)
+    held = held or next((one for one in run.of(Difference) if one.held), None)
     if held is not None:
         return broken(
             held,

@@ -1,6 +1,19 @@
 """Mutants of training scripts that compare answers: CTC, two towers, a teacher; and of what a script sets up."""
 
-from conformance.mutants.script import EPOCHS, MASKED, PAIRS, PRETRAINING, SPEECH, TAGGING, TRAINER, TRANSLATION, script
+from conformance.mutants.script import (
+    EPOCHS,
+    LANGUAGE,
+    MASKED,
+    PAIRS,
+    PRETRAINING,
+    RESUMED,
+    ROWS,
+    SPEECH,
+    TAGGING,
+    TRAINER,
+    TRANSLATION,
+    script,
+)
 
 # --- frames and phones ----------------------------------------------------------------------------
 
@@ -335,4 +348,46 @@ script(
     ("/ count\n", "/ count + (out.mean(2)[:, :1] - torch.full((len(src),), -3.0)).square().mean()\n"),
     breaks=("run-loss-compares-like-shapes",),
     defect="A difference of (B, 1) and (B,) that is squared by hand compares each answer with all targets.",
+)
+script(
+    "FirstWordOfAnswersIsNotAsked",
+    LANGUAGE,
+    (
+        "    logits = model(row[:, :-1])\n",
+        "    row, labels = row.clone(), row[:, 1:].clone()\n    row[:, 4], labels[:, :5] = 0, -100\n"
+        "    logits = model(row[:, :-1])\n",
+    ),
+    ("row[:, 1:].reshape(-1)", "labels.reshape(-1)"),
+    breaks=("run-answers-are-learned-from-their-first-word",),
+    defect="The labels leave out the prompt, its closing sign, and the first word of the answer.",
+)
+script(
+    "ModelIsMadeAnew",
+    RESUMED,
+    (
+        '    model.load_state_dict(state["model"])\n',
+        "    model = nn.Sequential(nn.Linear(4, 8), nn.GELU(), nn.Dropout(0.2), nn.Linear(8, 3))\n"
+        '    model.load_state_dict(state["model"])\n',
+    ),
+    breaks=("run-optimizer-is-of-the-model-that-goes-on",),
+    defect="Where the run goes on, the model is another one than that whose parameters the optimizer holds.",
+)
+script(
+    "BatchesMoveByOneRow",
+    ROWS,
+    (
+        "def main():\n",
+        "def batches(rows, batch_size=16):\n    order = torch.randperm(len(rows))\n"
+        "    for i in range(len(rows) // batch_size):\n        yield rows[order[i : i + batch_size]]\n\n\n"
+        "def main():\n",
+    ),
+    breaks=("run-batches-move-on-by-their-size",),
+    defect="Each batch begins one row behind the one before.",
+)
+script(
+    "WordsAreHashed",
+    EPOCHS,
+    ("def main():\n", "def number(word):\n    return 3 + hash(word) % (VOCAB - 3)\n\n\ndef main():\n"),
+    breaks=("run-words-keep-their-numbers",),
+    defect="Words get their numbers from Python's hash, which is another one in every process.",
 )

@@ -116,9 +116,10 @@ class Loss(Event):
     labels ask for, in the first steps; span: of labels in one row, the least and the largest one. skips_padding:
     whether the labels that are ignored are those of the padding of an input; padded_with: the class that padding is
     asked for, where other labels are ignored. lead: how many labels at the beginning of a row are ignored, of most
-    rows; is_early: whether labels of classes lie one place before their words. held: whether the number that is asked
-    of each row stands in it. frames: of a CTC loss. pairs: where all are compared; holds_itself: also each with itself,
-    which is never asked for.
+    rows; behind: how far the first label lies behind the sign that ends every prompt, None where there is none;
+    is_early: whether labels of classes lie one place before their words. held: whether the number that is asked of each
+    row, or the first one of several, stands in it. frames: of a CTC loss. pairs: where all are compared;
+    holds_itself: also each with itself, which is never asked for.
     """
 
     name: str
@@ -141,6 +142,7 @@ class Loss(Event):
     apart: int | None = None
     asked_for: frozenset[int] = frozenset()
     lead: int = -1
+    behind: int | None = None
     is_early: bool = False
     span: tuple[int, int] | None = None
     skips_padding: bool = False
@@ -163,10 +165,11 @@ class Written(Event):
 
 @dataclass(kw_only=True)
 class Difference(Event):
-    """Answers minus targets, or the other way round, that a script writes by hand: one number for each row. shapes: of
-    both, where these are broadcast to all pairs of rows."""
+    """Answers minus targets, or the other way round, that a script writes by hand: one number for each row, or targets
+    that are held, as those of a loss. shapes: of both, where these are broadcast to all pairs of rows."""
 
     shapes: str = ""
+    held: bool = False
 
 
 @dataclass(kw_only=True)

@@ -67,6 +67,19 @@ def _is_early(ids: Array, tail: Array, asked: Array) -> bool:
     return bool(are_signs and asked[:, 0].all() and not asked[rows, last].any() and not asked[rows, last - 1].any())
 
 
+def _behind(ids: Array, asked: Array) -> int | None:
+    """How far behind the sign that ends every prompt the first label lies: 0 where the token at its place is one sign
+    in all rows, 1 where the one before is, and many words follow it. None where there is no such sign."""
+    rows = np.flatnonzero(asked.any(1))
+    first = asked.argmax(1)[rows]
+    if len(rows) < 4 or first.min() < 2:
+        return None
+    here, before = ids[rows, first], ids[rows, first - 1]
+    if len(np.unique(here)) == 1:
+        return 0
+    return 1 if len(np.unique(before)) == 1 and len(np.unique(here)) >= 3 else None
+
+
 class _Losses:
     def __init__(self, watcher: Watcher) -> None:
         self.watcher = watcher
@@ -84,6 +97,10 @@ class _Losses:
         watcher = self.watcher
         if not watcher.is_close or watcher.depth or not isinstance(other, Tensor) or not isinstance(one, Tensor):
             return result
+        if one.requires_grad != other.requires_grad and one.shape == other.shape:
+            with watcher.looking():
+                if self._is_held(other if one.requires_grad else one):
+                    watcher.add(Difference(held=True))
         rows = one.shape[0] if one.dim() else 0
         is_of_rows = rows > 1 and all(x.dim() and x.shape[0] == x.numel() == rows for x in (one, other))
         answers = [x for x in (one, other) if x.requires_grad]
@@ -112,13 +129,16 @@ class _Losses:
         return tapped
 
     def _is_held(self, target: Tensor) -> bool:
-        """Whether a number that is asked of each row stands at one and the same place of the row that a model got."""
+        """Whether the number that is asked of each row stands at one and the same place of the row that a model got;
+        of three and more the first one, and not the second, which stands there where a decoder is given its target."""
         rows = target.shape[0] if target.dim() else 0
-        if target.numel() != rows or rows < 4 or not target.is_floating_point() or len(target.unique()) < rows / 2:
+        numbers = target.reshape(rows, -1) if rows >= 4 and target.is_floating_point() else target[:0]
+        if not numbers.numel() or numbers.shape[1] == 2 or len(numbers[:, 0].unique()) < rows / 2:
             return False
         given = [one for call in self.watcher.calls.values() for one in call.given()]
-        floats = [one for one in given if one.is_floating_point() and one.dim() >= 2 and one.shape[0] == rows]
-        return any(bool((one.flatten(1) == target.reshape(-1, 1)).all(0).any()) for one in floats)
+        floats = [one.flatten(1) for one in given if one.is_floating_point() and one.dim() >= 2 and len(one) == rows]
+        places = [[bool((one == number[:, None]).all(0).any()) for one in floats] for number in numbers.T[:2]]
+        return any(places[0]) and not (len(places) > 1 and any(places[1]))
 
     def cross_entropy(self, original: Any, input: Tensor, target: Tensor, *rest: Any, **keywords: Any) -> Tensor:
         return self._classes("cross_entropy", original, input, target, *rest, **keywords)
@@ -171,7 +191,10 @@ class _Losses:
         for ids in given:
             tail = tail_of(ids == mode(ids[:, -1]))
             if asked.size % len(ids) == 0 and asked.size >= 2 * len(ids):
-                event.lead = int(np.median(asked.reshape(len(ids), -1).argmax(1)))
+                rows = asked.reshape(len(ids), -1)
+                event.lead = int(np.median(rows.argmax(1)))
+                if event.behind is None and rows.shape[1] in (ids.shape[1], ids.shape[1] - 1):
+                    event.behind = _behind(ids, rows)
             if ids.size == asked.size:
                 event.is_early = event.is_early or _is_early(ids, tail, asked.reshape(ids.shape))
             if ids.size == asked.size and np.array_equal(~asked.reshape(ids.shape), tail) and tail.any():

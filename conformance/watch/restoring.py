@@ -1,4 +1,5 @@
-"""What a script's text says of going on from a checkpoint: whether all that it saves of its state is read again."""
+"""What a script's text says of going on from a checkpoint: whether all that it saves of its state is read again, and
+whether the optimizer is one of the model that goes on."""
 
 from __future__ import annotations
 
@@ -7,10 +8,10 @@ import re
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from conformance.watch.lines import Source
+from conformance.watch.lines import FUNCTIONS, Source
 from conformance.watch.stated import sources
 
-_STATE = re.compile(r"optim|sched|scaler", re.IGNORECASE)
+_STATE = re.compile(r"optim|sched|scaler|(^|[_ ])(opt|ema|averaged?|shadow|swa)([_ ]|$)", re.IGNORECASE)
 _COUNTED = re.compile(
     r"(self\.)?((start|begin|first|resume|global|init)\w*|(step|epoch|iter|it|iteration)s?(_?(num|idx))?)"
 )
@@ -35,8 +36,8 @@ class _Key(NamedTuple):
 
 
 def forgotten(run: Any) -> list[Forgotten]:
-    """The state of optimizers, schedules and scalers that the files of a script save and never restore, where they
-    restore the model and go on from a checkpoint: from its count, or with other state of it."""
+    """The state of optimizers, schedules, scalers and averages that the files of a script save and never
+    restore, where they restore the model and go on from a checkpoint: from its count, or with other state of it."""
     files = sources(run)
     saved = [one for source in files for one in _saved(source)]
     restored = [one for source in files for one in _restored(source)]
@@ -55,14 +56,23 @@ def forgotten(run: Any) -> list[Forgotten]:
 
 def _counts_on(source: Source) -> bool:
     """Whether a count begins with a number that is taken out of something by a key: `start = checkpoint["step"]`."""
+    for target, value in _bound(source):
+        one = value.left if isinstance(value, ast.BinOp) else value  # the epoch behind it
+        named = _COUNTED.fullmatch(ast.unparse(target).lower()) is not None
+        if named and isinstance(one, ast.Subscript) and isinstance(one.slice, ast.Constant):
+            return True
+    return False
+
+
+def _bound(source: Source) -> Iterator[tuple[ast.expr, ast.expr]]:
+    """What assignments bind, and what to, one by one where several are bound at once."""
     for node in source.nodes:
         for target in node.targets if isinstance(node, ast.Assign) else ():
             value = node.value  # type: ignore[attr-defined]
-            one = value.left if isinstance(value, ast.BinOp) else value  # the epoch behind it
-            named = _COUNTED.fullmatch(ast.unparse(target).lower()) is not None
-            if named and isinstance(one, ast.Subscript) and isinstance(one.slice, ast.Constant):
-                return True
-    return False
+            if isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple):
+                yield from zip(target.elts, value.elts, strict=False)
+            else:
+                yield target, value
 
 
 def _saved(source: Source) -> Iterator[_Key]:
@@ -101,6 +111,55 @@ def _read(source: Source) -> Iterator[str]:
             key = node.args[0] if node.func.attr in ("get", "pop") else key
         if isinstance(key, ast.Constant):
             yield str(key.value)
+
+
+class Remade(NamedTuple):
+    """A model that is made anew behind the optimizer of the one before. place: of the statement that makes it."""
+
+    model: str
+    optimizer: str
+    place: str
+
+
+def remade(run: Any) -> Iterator[Remade]:
+    """The models that are made anew between the line that makes an optimizer of their parameters and the loop that
+    steps it: the optimizer holds the parameters of the model before."""
+    for source in sources(run):
+        bodies = [source.tree, *(node for node in source.nodes if isinstance(node, FUNCTIONS[:2]))]
+        for body in bodies:
+            yield from _remade_in(source, source.inside(body))
+
+
+def _remade_in(source: Source, nodes: list[Any]) -> Iterator[Remade]:
+    made: list[Any] = [node for node in nodes if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call)]
+    for number, node in enumerate(made):
+        optimizer = ast.unparse(node.targets[0])
+        for model in _models_of(node.value):
+            calls = [one for one in nodes if isinstance(one, ast.Call)]
+            uses = [one for one in calls if ast.unparse(one.func) == f"{optimizer}.step"]
+            uses += [one for one in calls if {model, optimizer} <= {*map(ast.unparse, one.args)}]
+            last = max((one.lineno for one in uses), default=0)
+            before = [ast.dump(one.value) for one in made[:number] if ast.unparse(one.targets[0]) == model]
+            again = [one.lineno for one in made[number + 1 :] if ast.unparse(one.targets[0]) == optimizer]
+            for later in made[number + 1 :]:
+                is_anew = ast.unparse(later.targets[0]) == model and ast.dump(later.value) in before
+                if is_anew and max(again, default=0) < later.lineno < last:
+                    yield Remade(model, optimizer, source.place(later))
+
+
+_OPTIMIZERS = re.compile(r"adam|sgd|optim|lion|adafactor|rmsprop|muon", re.IGNORECASE)
+
+
+def _models_of(call: ast.Call) -> set[str]:
+    """The models of whose parameters a call makes an optimizer: `Adam(model.parameters())`, `make_optimizer(model)`."""
+    name = ast.unparse(call.func)
+    if not _OPTIMIZERS.search(name) or "sched" in name:
+        return set()
+    found = {one.id for one in call.args if isinstance(one, ast.Name)}
+    for node in ast.walk(call):
+        if isinstance(node, ast.Attribute) and node.attr in ("parameters", "named_parameters"):
+            found.add(ast.unparse(node.value))
+    return found
 
 
 def _tail(expression: ast.expr) -> str:

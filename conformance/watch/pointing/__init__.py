@@ -15,6 +15,7 @@ from conformance.watch.pointing.answers import (
     lengths,
     made,
     margin,
+    prompted,
     put,
     reads_key,
     reference,

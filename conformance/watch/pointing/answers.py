@@ -143,6 +143,11 @@ def begun(run: Any) -> list[str]:
     return first(written(run, r"^\w*(label|tag)\w* = \[|, \w*(label|tag)\w* = .*\[\]")[:1])
 
 
+def prompted(run: Any) -> list[str]:
+    """Where labels of a prompt are left out: `[-100] * n`, `labels[:n] = IGNORE`."""
+    return written(run, r"\[(-100|\w*(?i:ignore)\w*)\] \* |\[[^\]]*:[^\]]*\] = (-100|\w*(?i:ignore)\w*)$")[:1]
+
+
 ALIASES = r"\.(detach\(\)|data)(?!\w|\.clone|\.copy).* for "
 """What keeps weights in a list, and does not copy them."""
 

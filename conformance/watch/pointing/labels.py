@@ -201,7 +201,7 @@ def condition(event: Any) -> list[str]:
     return first(source.place(around) if isinstance(around, ast.If) else "", event.place)
 
 
-_WINDOWS = re.compile(r"\[[^\]]*:[^\]]*\]|unfold|roll\(")
+_WINDOWS = re.compile(r"\bslice\(|\[[^\]]*:[^\]]*\]|unfold|roll\(")
 
 
 def windowed(run: Any, loss: Any) -> list[str]:

@@ -168,6 +168,14 @@ def test_a_number_that_stands_in_its_own_window_is_told():
     assert "run-input-does-not-hold-its-answer" not in failures(held.format("3] + x[:, 0"))
 
 
+@pytest.mark.parametrize("loss", ["F.mse_loss(p, y)", "(p - y).abs().mean()"])
+@pytest.mark.parametrize(("future", "is_told"), [("x[:, 3:4], 2 * x", True), ("2 * x", False), ("x", False)])
+def test_a_window_of_several_days_is_told_where_it_holds_the_first(loss, future, is_told):
+    asked = "line = nn.Linear(4, 4)\n"
+    asked += f"fit(line, sgd(line), loss=lambda p, y: {loss}, y=torch.cat([{future}], 1)[:, :4], count=3)"
+    assert ("run-input-does-not-hold-its-answer" in failures(asked)) is is_told
+
+
 SAMPLED = """
 from torch.utils.data import DataLoader, TensorDataset, WeightedRandomSampler
 y = torch.tensor([0] * 30 + [1] * 12 + [2] * 6)[torch.randperm(48)]

@@ -223,6 +223,23 @@ def test_prompts():
     assert judged(PROMPTS, batch=NEXT.format(end="")) is NOT_SEEN
 
 
+FIRST_WORDS = "run-answers-are-learned-from-their-first-word"
+
+
+@pytest.mark.parametrize(
+    ("joined", "labels", "verdict"),
+    [
+        ("prompt + [SEP] + answer", "[IGNORE] * (len(prompt) + 1) + answer", PASS),
+        ("prompt + [SEP] + answer", "[IGNORE] * (len(prompt) + 2) + answer[1:]", FAIL),
+        ("prompt + answer", "[IGNORE] * len(prompt) + answer", NOT_SEEN),  # no sign says where the prompt ends
+        ("prompt + [SEP] + answer", "prompt + [SEP] + answer", NOT_SEEN),
+    ],
+)
+def test_answers_are_learned_from_their_first_word(joined, labels, verdict):
+    batch = JOINED.format(labels=labels).replace("ids = prompt + answer", f"ids = {joined}")
+    assert judged(FIRST_WORDS, batch=batch) is verdict
+
+
 # --- class weights --------------------------------------------------------------------------------
 
 WEIGHTS = "run-class-weights-favour-the-rare"
