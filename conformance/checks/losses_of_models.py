@@ -533,3 +533,21 @@ def takes_its_softmax_once(impl: Any, draw: Draw) -> Evidence:
         place=one.place,
         mend="give it the logits",
     )
+
+
+@check("losses-of-spans-teach-both-ends", roles=("model",))
+def teaches_both_ends(impl: Any, draw: Draw) -> Evidence:
+    """A loss that is given where spans start and end teaches both, each to its own scores."""
+    found = impl.build("model", {}).taught_span()
+    unread = found.unread[0] if found.unread else ""
+    other = next((name for name in found.names if name != unread), "")
+    told = (
+        f"{unread} changes nothing" if unread else "each teaches the scores of the other" if found.crossed else "both"
+    )
+    return true("what the loss of a span teaches", told == "both", expected="its start and its end", got=told).saying(
+        diagnosis=f"The loss does not depend on {unread}: both scores are taught {other}, or one is taught nothing."
+        if unread
+        else f"The first scores that forward gives are taught {found.names[1]}, and the second {found.names[0]}.",
+        place=found.place,
+        mend=f"compare the first scores with {found.names[0]} and the second with {found.names[1]}",
+    )

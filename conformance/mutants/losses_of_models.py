@@ -10,6 +10,7 @@ from conformance.mutants.source import (
     MIXTURE,
     PREFIX,
     RECOMMENDER,
+    SPANS,
     TRANSLATOR,
     VIT,
     changed,
@@ -266,4 +267,20 @@ changed(
     "F.cross_entropy(scores, labels)",
     breaks=("losses-of-mixed-samples-teach-both-labels",),
     defect="Both terms of a mixed loss are taught the labels of the first images.",
+)
+changed(
+    "EndsAreTaughtTheStart",
+    SPANS,
+    "F.cross_entropy(end, end_positions)",
+    "F.cross_entropy(end, start_positions)",
+    breaks=("losses-of-spans-teach-both-ends",),
+    defect="The scores of the end are taught where the span starts.",
+)
+changed(
+    "EndsInThePlaceOfStarts",
+    SPANS,
+    "F.cross_entropy(start, start_positions) + F.cross_entropy(end, end_positions)",
+    "F.cross_entropy(start, end_positions) + F.cross_entropy(end, start_positions)",
+    breaks=("losses-of-spans-teach-both-ends",),
+    defect="The scores of the start are taught the end, and those of the end the start.",
 )

@@ -25,10 +25,11 @@ _SCORES = re.compile(r"(\w+_)?(logits?|scores?|outputs?|preds?|predictions?)|log
 
 
 def made_of_defaults(cls: type) -> nn.Module | None:
-    """A loss that is a module, made of its defaults; None where it wants more, or learns parameters of its own."""
+    """A loss that is a module, made of its defaults; None where it wants more, or learns more than single numbers, such
+    as a scale."""
     with suppress(Exception):  # it wants what nothing here shows
         made = cls()
-        if isinstance(made, nn.Module) and not any(True for _ in made.parameters()):
+        if isinstance(made, nn.Module) and all(one.numel() == 1 for one in made.parameters()):
             return made
     return None
 

@@ -61,6 +61,7 @@ from conformance.adapters.whole.running import moved
 from conformance.adapters.whole.scaling import parameters_in
 from conformance.adapters.whole.searching import NoAnswer, calling_of
 from conformance.adapters.whole.sizes import MAX_WIDE_PARAMETERS
+from conformance.adapters.whole.span_losses import SpanLossProbes
 from conformance.adapters.whole.start_probes import StartProbes
 from conformance.adapters.whole.state_probes import StateProbes
 from conformance.adapters.whole.ties import TieProbes
@@ -76,6 +77,7 @@ class WholeModel(
     LabelProbes,
     BalanceProbes,
     VainTermProbes,
+    SpanLossProbes,
     DrawnItemProbes,
     DenoisingProbes,
     HiddenPatchProbes,

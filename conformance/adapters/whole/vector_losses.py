@@ -49,8 +49,8 @@ def _vectors(seed: int) -> Tensor:
 
 
 def _beside(cls: type) -> Iterator[Callable[..., Any]]:
-    """The functions of the model's file that are called losses, and the forwards of modules that are, where these have
-    no parameters and are made of their defaults."""
+    """The functions of the model's file that are called losses, and the forwards of modules that are, where these are
+    made of their defaults and learn single numbers at most."""
     for name, one in list(vars(sys.modules.get(cls.__module__, SimpleNamespace())).items()):
         if getattr(one, "__module__", "") != cls.__module__ or not _NAMED.search(name.lower()):
             continue

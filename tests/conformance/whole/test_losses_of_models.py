@@ -208,3 +208,38 @@ def test_sources_are_shorter_where_there_are_few_words(ignored, says, made):
     text = TRANSLATOR.format(vocab=21, ignored=ignored)
     implementation = Whole(whole_model(made("Translator", text)))
     assert run_check(CHECKS[PADDING], implementation, "quick").verdict.name == says
+
+
+READER = """
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+class Reader(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.words, self.ends = nn.Embedding(40, 8), nn.Linear(8, 2)
+        self.block = nn.TransformerEncoderLayer(8, 2, 16, 0.0, batch_first=True)
+    def forward(self, ids, start=None, end=None):
+        s, e = self.ends(self.block(self.words(ids))).unbind(-1)
+        if start is None:
+            return s, e
+        return LOSS, s, e
+"""
+
+
+@pytest.mark.parametrize(
+    ("loss", "verdict"),
+    [
+        ("F.cross_entropy(s, start) + F.cross_entropy(e, end)", "PASS"),
+        ("F.nll_loss(s.log_softmax(-1), start) + F.nll_loss(e.log_softmax(-1), end)", "PASS"),
+        ("-(s.log_softmax(-1).gather(1, start[:, None]) + e.log_softmax(-1).gather(1, end[:, None])).mean()", "PASS"),
+        ("F.cross_entropy(s, start) + F.cross_entropy(e, start)", "FAIL"),
+        ("F.cross_entropy(s, start)", "FAIL"),
+        ("F.cross_entropy(s, end) + F.cross_entropy(e, start)", "FAIL"),
+        ("s.new_tensor(start.sum() + end.sum())", "NOT_PROVIDED"),  # it teaches nothing
+    ],
+)
+def test_a_loss_of_spans_teaches_both_ends(loss, verdict, made):
+    implementation = Whole(whole_model(made("Reader", READER.replace("LOSS", loss))))
+    assert run_check(CHECKS["losses-of-spans-teach-both-ends"], implementation, "quick").verdict.name == verdict

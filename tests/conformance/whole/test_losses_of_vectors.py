@@ -1,4 +1,4 @@
-"""Losses that stand beside an encoder and take the vectors of pairs, as functions or as modules without parameters."""
+"""Losses that stand beside an encoder and take the vectors of pairs, as functions or as modules that learn a scale at most."""
 
 from __future__ import annotations
 
@@ -45,6 +45,17 @@ def info_nce(queries, docs, temperature=0.05):
     own = torch.arange(len(sim))
     return (F.cross_entropy(sim, own) + F.cross_entropy(sim.T, own)) / 2
 """
+LEARNED = """
+class PairLoss(nn.Module):
+    def __init__(self, temperature=0.05):
+        super().__init__()
+        self.log_scale = nn.Parameter(torch.tensor(1 / temperature).log())
+
+    def forward(self, tickets, articles):
+        sim = tickets @ articles.t() * self.log_scale.exp()
+        own = torch.arange(len(sim))
+        return 0.5 * (F.cross_entropy(sim, own) + F.cross_entropy(sim.t(), own))
+"""
 DIVIDED, BOTH = "contrasts-are-divided-by-the-temperature", "contrasts-ask-in-both-directions"
 
 
@@ -54,6 +65,7 @@ DIVIDED, BOTH = "contrasts-are-divided-by-the-temperature", "contrasts-ask-in-bo
         (MODULE, "/ self.temperature", "* self.temperature", DIVIDED),
         (MODULE, "cross_entropy(sim.t(), own)", "cross_entropy(sim, own)", BOTH),
         (FUNCTION, "/ temperature", "* temperature", DIVIDED),
+        (LEARNED, "* self.log_scale.exp()", "/ self.log_scale.exp()", DIVIDED),
         (FUNCTION, "cross_entropy(sim.T, own)", "cross_entropy(sim, own)", BOTH),
     ],
 )
