@@ -1,4 +1,4 @@
-"""Losses that stand beside an encoder and take the vectors of pairs, as functions or as modules that learn a scale at most."""
+"""Losses beside an encoder that take the vectors of pairs: functions, and modules that learn a scale at most."""
 
 from __future__ import annotations
 
