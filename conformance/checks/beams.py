@@ -10,11 +10,13 @@ from typing import Any
 import numpy as np
 
 from conformance.check import check
-from conformance.checks.generation import KINDS, built, log_softmax, never_taken, prompt, writers
+from conformance.checks.generation import KINDS, apart, built, log_softmax, never_taken, prompt, writers
 from conformance.draw import Draw
 from conformance.evidence import Evidence, all_of, note, true
 from conformance.protocol import Array, NotProvided
 
+_CLOSE = 1e-6
+"""How far two scores in float64 may lie apart, beside the largest."""
 MOST = 256
 """Vocabularies above this are not searched whole."""
 
@@ -336,3 +338,41 @@ def _worth(subject: Any, writer: Any) -> Iterator[Evidence]:
             place=writer.line_of(r"//|div\(|%|divmod|\[:?,?\s*\w*(beam|parent|origin|prev)\w*\]"),
             mend="the beam of an index over all beams and words is index // vocabulary, its word index % vocabulary",
         )
+
+
+@check("beam-search-searches-for-each-text-alone", roles=KINDS)
+def each_text_alone(impl: Any, draw: Draw) -> Evidence:
+    """Beside other texts beam search finds for a text what it finds for it alone."""
+    subject = built(impl)
+    parts = []
+    for writer in writers(subject, beam=True):
+        for seed in SEEDS[:2] if writer.rows > 1 else ():
+            data = prompt(subject, writer.rows, seed)
+            beams = {"beams": 3} if writer.has("beams") else {}
+            together = _without_end(subject, writer, data, words=4, **beams)
+            rows = [{name: value[at : at + 1] for name, value in data.items()} for at in range(writer.rows)]
+            alone = [_without_end(subject, writer, one, words=4, **beams) for one in rows]
+            if together is None or any(one is None or len(one.new) != 1 for one in alone):
+                continue
+            expected, got = [one.new[0].tolist() for one in alone], together.new.tolist()
+            same = got == expected and not any(_chosen_otherwise(together, one, at) for at, one in enumerate(alone))
+            parts.append(
+                true(f"what {writer.name} finds for each of {writer.rows} texts", same, got, expected).saying(
+                    diagnosis=f"Beside another text {writer.name} finds something else for a text than for it alone: "
+                    "the rows of its beams and of what they read are in different orders.",
+                    place=writer.line_of(r"\.(repeat|expand|tile)\(", r"repeat_interleave", r"topk\("),
+                    mend="x.repeat_interleave(beams, dim=0), where the beams of one text lie side by side",
+                )
+            )
+    if not parts:
+        raise NotProvided("its beam search takes one text, or cannot be told not to end")
+    return all_of(*parts)
+
+
+def _chosen_otherwise(together: Any, alone: Any, row: int) -> bool:
+    """Whether a row of a search was chosen from other numbers than it is alone, where both choose row by row."""
+    for one, other in zip(together.steps, alone.steps, strict=False):
+        by_rows = len(other.scores) == 1 and one.scores.shape[1:] == other.scores.shape[1:] and len(one.scores) > row
+        if by_rows and apart(one.scores[row], other.scores[0]) > max(together.noise, _CLOSE):
+            return True
+    return False

@@ -224,3 +224,25 @@ def imputed_values_follow(impl: Any, draw: Draw) -> Evidence:
             )
         )
     return all_of(*parts)
+
+
+@check("series-are-read-where-they-were-observed", roles=("module",))
+def read_where_observed(impl: Any, draw: Draw) -> Evidence:
+    """What stands in the gaps of a series changes no answer of a model that is told of them and leaves some out."""
+    found = impl.build("module", {}).gaps()
+    if found.counted and not found.read:
+        return true(
+            "the forecasts of a series with gaps that lies higher", False, "as much higher", "otherwise"
+        ).saying(
+            diagnosis="Forecasts follow the level of a series, and not where some of it was not observed: the mean "
+            "counts the gaps.",
+            place=found.place,
+            mend=f"multiply by {found.name} before a sum over the steps, and divide by its sum",
+        )
+    what = "the answers to other numbers where nothing was observed"
+    return true(what, not found.read, expected="the same", got="others").saying(
+        diagnosis=f"{found.name} says where nothing was observed, and what stands there changes the answers: one place "
+        "reads it.",
+        place=found.place,
+        mend=f"multiply by {found.name} before a sum over the steps, and divide by its sum",
+    )

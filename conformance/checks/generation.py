@@ -393,7 +393,7 @@ def remembers_nothing(impl: Any, draw: Draw) -> Evidence:
             )
         ok = first.raw.shape == again.raw.shape and bool((first.raw == again.raw).all())
         ok = ok and all(
-            _apart(one.scores, two.scores) < first.noise for one, two in zip(first.steps, again.steps, strict=False)
+            apart(one.scores, two.scores) < first.noise for one, two in zip(first.steps, again.steps, strict=False)
         )
         parts.append(
             true(
@@ -406,7 +406,7 @@ def remembers_nothing(impl: Any, draw: Draw) -> Evidence:
     return all_of(*parts)
 
 
-def _apart(one: Array, other: Array) -> float:
+def apart(one: Array, other: Array) -> float:
     """The largest difference, relative to the largest finite number; infinite where the finite ones differ in place."""
     if one.shape != other.shape or not np.array_equal(np.isfinite(one), np.isfinite(other)):
         return float("inf")

@@ -551,3 +551,17 @@ def teaches_both_ends(impl: Any, draw: Draw) -> Evidence:
         place=found.place,
         mend=f"compare the first scores with {found.names[0]} and the second with {found.names[1]}",
     )
+
+
+@check("losses-of-several-labels-teach-each", roles=("model",))
+def several_labels_teach(impl: Any, draw: Draw) -> Evidence:
+    """Where forward takes several labels, each of which gives a loss, the loss of all depends on each."""
+    found = impl.build("model", {}).silenced_labels()
+    name, other, place = (found.name, found.other, found.place) if found else ("", "", "")
+    got = f"{name} changes nothing beside {other}"
+    return true("the loss of all labels depends on each", found is None, got=got).saying(
+        diagnosis=f"{name} gives a loss alone, and changes nothing where {other} is given, too: one loss takes the "
+        "place of the other.",
+        place=place,
+        mend="add the losses: loss = other if loss is None else loss + other",
+    )

@@ -23,6 +23,7 @@ from conformance.protocol import Array, NotProvided
 FLOAT32 = 1e-6
 """How far relative to the largest number answers may be apart that are made of tables of float32 and of float64."""
 
+_DROPS_A_SUM = r"(?i)\.\w*(drop_?path|stochastic)\w*\(\s*\w+ \+"
 _LEAVES_OUT_THE_FIRST = r"\w*mask\w*\[:, *(0|:1)\] *= *(0|0\.0|False)\b"
 """A line that hides the first token of every text: it is a mark of the start."""
 _OUT_OF_RANGE = re.compile(r"clamp|clip|\brange|outside|out of|vocab|invalid|unknown", re.IGNORECASE)
@@ -143,6 +144,21 @@ def drops_in_training(impl: Any, draw: Draw) -> Evidence:
         return note("dropout acts in evaluation mode, as an option asks for", option)
     return true("nothing is dropped in evaluation mode", not still, got=", ".join(d.what for d in still)).saying(
         diagnosis="Dropout is active in evaluation mode.", place=still[0].place if still else ""
+    )
+
+
+@check("model-keeps-the-stream-where-branches-are-dropped", roles=("module",))
+def keeps_the_stream(impl: Any, draw: Draw) -> Evidence:
+    """Where a block drops what it adds, as stochastic depth does, what it adds it to goes on."""
+    subject = impl.build("module", {})
+    blocks, cut = subject.streams_cut()
+    if not blocks:
+        raise NotProvided("no block of its drops what it adds by a part of its own")
+    path = cut[0] if cut else ""
+    return true("what goes on where all branches are dropped", not cut, expected="the stream", got="nothing").saying(
+        diagnosis=f"Where what {path} adds is dropped, its whole answer is nought: the stream is dropped with it.",
+        place=(subject.line_of(_DROPS_A_SUM) or subject.made_at(path)) if path else "",
+        mend="x = x + self.drop_path(branch(x)), and not self.drop_path(x + branch(x))",
     )
 
 

@@ -106,3 +106,27 @@ changed(
     breaks=("imputed-values-follow-the-series",),
     defect="What is filled in keeps the units of the normalised series.",
 )
+changed(
+    "GapsAreInTheMean",
+    FORECASTER,
+    "mean = (x * observed).sum(1, keepdim=True) / count",
+    "mean = x.mean(1, keepdim=True)",
+    breaks=("series-are-read-where-they-were-observed",),
+    defect="The level of a series is a mean over its gaps, too.",
+)
+changed(
+    "GapsAreInTheSpread",
+    FORECASTER,
+    "((x - mean).square() * observed).sum(1, keepdim=True)",
+    "(x - mean).square().sum(1, keepdim=True)",
+    breaks=("series-are-read-where-they-were-observed",),
+    defect="The spread of a series is a sum over its gaps, too.",
+)
+changed(
+    "GapsAreNoughtInTheMean",
+    FORECASTER,
+    "mean = (x * observed).sum(1, keepdim=True) / count",
+    "mean = (x * observed).mean(1, keepdim=True)",
+    breaks=("series-are-read-where-they-were-observed",),
+    defect="The level of a series is a sum over what was observed, divided by the number of all steps.",
+)

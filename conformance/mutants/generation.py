@@ -292,3 +292,11 @@ changed(
     breaks=("generate-hides-the-padding-of-sources",),
     defect="A writer hands its decoder a mask that hides no padding of the source.",
 )
+changed(
+    "BeamsReadAnotherText",
+    TRANSLATOR,
+    "memory = self.encode(src, src_mask).repeat_interleave(beam_size, 0)",
+    "memory = self.encode(src, src_mask).repeat(beam_size, 1, 1)",
+    breaks=("beam-search-searches-for-each-text-alone",),
+    defect="What was read is repeated text by text, and the beams lie side by side: they read other texts.",
+)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from conformance.mutants.source import ALIBI, BERT, LLAMA, MIXTURE, RELATIVE, RESTORER, TRANSLATOR, VIT, changed
+from conformance.mutants.source import ALIBI, BERT, LLAMA, MIXTURE, RELATIVE, RESTORER, TAGGER, TRANSLATOR, VIT, changed
 
 PLACES = "positions-differ-from-place-to-place"
 WAVES = "positions-have-features-of-their-own"
@@ -156,4 +156,28 @@ changed(
     'name.endswith("c_proj.weight")',
     breaks=("modules-that-are-looked-for-by-name-exist",),
     defect="Weights are looked for by the names of another model, and none is scaled.",
+)
+changed(
+    "StartsByAMean",
+    TAGGER,
+    "nn.init.normal_(part.weight, std=0.02)",
+    "nn.init.normal_(part.weight, 0.02)",
+    breaks=("modules-start-by-a-deviation-and-not-a-mean",),
+    defect="The deviation of the start is handed over as its mean: the weights have a deviation of 1.",
+)
+changed(
+    "NameInAConditionOfItsOwn",
+    ALIBI,
+    'if name.endswith(("attention.out.weight", "down.weight")):',
+    'is_last = name.endswith("c_proj.weight")\n            if is_last:',
+    breaks=("modules-that-are-looked-for-by-name-exist",),
+    defect="Weights are looked for by the names of another model, in a line of its own.",
+)
+changed(
+    "StreamIsDropped",
+    MIXTURE,
+    "x + self.drop_path(mixed)",
+    "self.drop_path(x + mixed)",
+    breaks=("model-keeps-the-stream-where-branches-are-dropped",),
+    defect="Where a branch is dropped, the stream is dropped with it.",
 )

@@ -11,6 +11,7 @@ from conformance.mutants.source import (
     PREFIX,
     RECOMMENDER,
     SPANS,
+    TAGGER,
     TRANSLATOR,
     VIT,
     changed,
@@ -283,4 +284,12 @@ changed(
     "F.cross_entropy(start, end_positions) + F.cross_entropy(end, start_positions)",
     breaks=("losses-of-spans-teach-both-ends",),
     defect="The scores of the start are taught the end, and those of the end the start.",
+)
+changed(
+    "ClassesInThePlaceOfTags",
+    TAGGER,
+    "losses.append(F.cross_entropy(classes, labels))",
+    "losses = [F.cross_entropy(classes, labels)]",
+    breaks=("losses-of-several-labels-teach-each",),
+    defect="Where both are given, the loss of the text takes the place of that of its words.",
 )

@@ -164,17 +164,21 @@ def climb(
                 axes = told.get(name, Told()).axes
                 return form.numel * batch <= MAX_NUMBERS and not (strict and axes and len(form.sizes) != len(axes) - 1)
 
+            def tried(forms: Mapping[str, Form]) -> Ran:
+                return run({key: beside(form.shape(key, batch)) for key, form in forms.items()})
+
             chosen = {name: own[0] for name, own in forms.items()}
             reached, hints, heard, before = -1, list[int](), list[int](), -2
             while reached > before and time.thread_time() < until:
                 before = reached
                 for name in parameters:
                     rows = [Form((size,), dtype) for size in heard for dtype in ("float", "int")]
-                    for form in dict.fromkeys([*forms[name], *rows, *chosen[name].with_one_of(hints)]):
+                    filling = _filling(name, chosen, tried, furthest.get(length))
+                    for form in dict.fromkeys([*forms[name], *rows, *chosen[name].with_one_of(hints), *filling]):
                         trial = {**chosen, name: form}
                         if not fits(name, form) or time.thread_time() > until:
                             continue
-                        ran = run({key: beside(value.shape(key, batch)) for key, value in trial.items()})
+                        ran = tried(trial)
                         if ran.operations > reached or ran.done:
                             furthest[length] = ran
                             reached, chosen, hints = ran.operations, trial, ran.numbers
@@ -189,16 +193,30 @@ def climb(
 _MISFIT = re.compile(r"shapes cannot be multiplied \(\d+x(\d+) and (\d+)x\d+\)")
 
 
+def _filling(
+    name: str, chosen: Mapping[str, Form], tried: Callable[[Mapping[str, Form]], Ran], before: Ran | None
+) -> Iterator[Form]:
+    """An input with the width that fills what several inputs, or steps, are put together to: by how wide that was with
+    two other widths."""
+    form = chosen[name]
+    if before is None or not _MISFIT.search(before.words) or len(form.sizes) < 2:
+        return
+    *rest, width = form.sizes
+    forms = {size: Form((*rest, size), form.dtype) for size in (width, width + 1)}
+    ran = {size: tried({**chosen, name: other}) for size, other in forms.items()}
+    yield from (Form((*rest, size), form.dtype) for size in sizes_that_fill(ran))
+
+
 def _more_lengths(furthest: Mapping[int, Ran], length: int, tried: Sequence[int]) -> list[int]:
     """The length that fills what is flattened, or, where that is not told yet, another one that tells it."""
-    found = lengths_that_fill(furthest) or [length + 1] * any(_MISFIT.search(ran.words) for ran in furthest.values())
+    found = sizes_that_fill(furthest) or [length + 1] * any(_MISFIT.search(ran.words) for ran in furthest.values())
     return [one for one in found if one not in tried and len(tried) < _MOST_LENGTHS + 2]
 
 
-def lengths_that_fill(ran: Mapping[int, Ran]) -> list[int]:
-    """The length with which what was flattened is as wide as the map behind it takes, by how wide it was with two other
-    lengths; none where these do not tell. One step of it has several numbers."""
-    told = {length: match for length, one in ran.items() if length and (match := _MISFIT.search(one.words))}
+def sizes_that_fill(ran: Mapping[int, Ran]) -> list[int]:
+    """The size with which what was flattened is as wide as the map behind it takes, by how wide it was with two other
+    sizes; none where these do not tell. One more has several numbers."""
+    told = {size: match for size, one in ran.items() if size and (match := _MISFIT.search(one.words))}
     for (one, first), (other, second) in combinations(told.items(), 2):
         wide, grown = (int(second[1]) - int(first[1])) // (other - one), int(first[2]) - int(first[1])
         if first[2] == second[2] and wide > 1 and grown % wide == 0 and 0 < one + grown // wide <= _LONGEST:

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
+from conformance.adapters.inference.calls import tensors_in
 from conformance.adapters.undropped import DROPS, NoDropouts
 from conformance.adapters.whole.flow import base_name, moves
 from conformance.adapters.whole.record import Record, record
@@ -29,6 +30,7 @@ _MONTE_CARLO = re.compile(r"(^|_)mc(_|$)|monte_?carlo|always_drop|drop\w*_(at|in
 
 _TOLD = re.compile(r"(is_)?train(ing)?(_mode)?|deterministic")
 """Parameters of forward by which its caller says whether something is dropped, whatever the module's mode is."""
+_OF_PATHS = re.compile(r"(?i)drop_?path|stochastic_?depth")
 _DROPOUTS = (nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.AlphaDropout)
 
 
@@ -75,6 +77,37 @@ def _is_one_a_sample(mask: torch.Tensor) -> bool:
 
 class DropProbes(RunningModel):
     """The experiments, of a running model."""
+
+    def streams_cut(self) -> tuple[int, list[str]]:
+        """How many parts drop what they add by a part of their own for it, and the paths of those whose answer depends
+        on nothing of what they get where all that is dropped is dropped: the stream is dropped, too."""
+        twin = self.twin()
+        drops = [path for path, part in twin.module.named_modules() if _OF_PATHS.search(type(part).__name__)]
+        owners = list(dict.fromkeys(path.rpartition(".")[0] for path in drops))
+        for path in drops:
+            vars(twin.module.get_submodule(path))["forward"] = lambda x, *_, **__: x * 0
+        depends: dict[str, bool] = {}
+
+        def seen(path: str) -> Any:
+            def hook(part: nn.Module, given: Any, result: Any) -> None:
+                x = next((one for one in given if isinstance(one, Tensor) and one.requires_grad), None)
+                made = next((one for one in tensors_in(result) if one.requires_grad and one.dim() > 1), None)
+                if x is not None and made is not None and made.shape == x.shape:
+                    (slope,) = torch.autograd.grad(
+                        made.double().square().sum(), x, allow_unused=True, retain_graph=True
+                    )
+                    depends[path] = slope is not None and bool(slope.any())
+
+            return hook
+
+        handles = [twin.module.get_submodule(path).register_forward_hook(seen(path)) for path in owners if path]
+        try:
+            with twin.mode(True), torch.enable_grad(), NoDropouts():
+                twin.run(twin.example())
+        finally:
+            for handle in handles:
+                handle.remove()
+        return len(depends), [path for path, does in depends.items() if not does]
 
     def in_training_without_drops(self, **inputs: Any) -> Arrays:
         """The answer in training mode where nothing is dropped: which numbers are drawn may depend on other words, as

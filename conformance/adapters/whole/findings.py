@@ -172,6 +172,9 @@ FINDINGS: dict[str, str] = {
         f"({_VASWANI}, sections 3.4 and 3.5)."
     ),
     # composition
+    "modules-start-by-a-deviation-and-not-a-mean": (
+        "The second argument of normal_ is the mean (torch.nn.init.normal_, documentation)."
+    ),
     "modules-that-are-looked-for-by-name-exist": (
         "Parameters that are looked for by name, to be scaled at the start, have that name (Radford et al. 2019, "
         "Language Models are Unsupervised Multitask Learners, 2.3: weights of residual layers are scaled)."

@@ -11,6 +11,7 @@ import re
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, is_dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -35,6 +36,8 @@ _CHANNELS = re.compile(
 _CONTEXT = re.compile(r"(?i)(context|seq|input|in|look_?back|history|window)(_?(len(gth)?|size|steps|window))?")
 _LEVELS = re.compile(r"(?i)_?(quantiles?|taus|(quantile_?)?levels|q(uantile)?s)")
 _ROLLS = re.compile(r"(?i)^(roll_?out|forecast|predict|extend|unroll|extrapolate|autoregress\w*)$")
+_FAR = 1e4
+"""A forecast so high lies above all points, also of a series that is normalised."""
 _STEPS = re.compile(r"(?i)(n_?|num_?)?(steps?|horizon|length|len|ahead|pred_?len|n)(_ahead)?")
 
 
@@ -130,31 +133,38 @@ class ForecastProbes(LossProbes):
         for name, function, _ in loss_candidates(self):
             with suppress(Exception):  # it asks for what nothing here shows
                 wanted = list(inspect.signature(function).parameters.values())[1:]
-                if len([one for one in wanted if one.default is one.empty]) == 2:
-                    said, taught = self._taught(function)
+                needed = [one.name for one in wanted if one.default is one.empty]
+                series, *others = self.calling.arguments(self.tensors(self.example(2, seed=93))).items()
+                known = {needed[0]: series[1], **dict(others)}
+                futures = [one for one in needed if one not in known]
+                if len(futures) == 1:
+                    known = {one: value for one, value in known.items() if one in needed}
+                    said, taught = self._taught(partial(function, **known), futures[0])
                     found.append(Levels(name, line_in(function, r"max(imum)?\(|where\(", r"def "), said, taught))
         if not found:
             raise NotProvided("it has no loss of quantiles that could be run")
         return found
 
-    def _taught(self, loss: Callable[..., Any]) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    def _taught(self, loss: Callable[..., Any], future_name: str) -> tuple[tuple[float, ...], tuple[float, ...]]:
         """The levels that the model keeps, and those that a loss of series and their future teaches: of forecasts below
         all points it has the slope -level, and above all 1 - level."""
         module = self.twin().module
-        x = self.tensors(self.example(2, seed=93))[self.calling.main.meaning]
+        given = self.calling.arguments(self.tensors(self.example(2, seed=93)))
         with torch.no_grad(), self.mode(False), default_dtype(self.torch_dtype):
-            answer = next(iter(tensors_in(module(x))))
+            result = module(**given)
+            answer, *rest = tensors_in(result)
         for said in _said_levels(module):
             for axis in range(answer.dim() - 1, 0, -1):
                 if answer.shape[axis] != len(said):
                     continue
                 future = torch.zeros_like(answer.select(axis, 0))
                 slopes = []
-                for height in (-1.0, 1.0):
+                for height in (-_FAR, _FAR):
                     forecast = torch.full_like(answer, height).requires_grad_()
-                    vars(module)["forward"] = lambda *_, forecast=forecast, **__: forecast
+                    other = (forecast, *rest) if isinstance(result, tuple) else forecast
+                    vars(module)["forward"] = lambda *_, other=other, **__: other
                     with torch.enable_grad(), default_dtype(self.torch_dtype):
-                        value = loss_in(loss(module, x, future))
+                        value = loss_in(loss(module, **{future_name: future}))
                     (slope,) = torch.autograd.grad(value, forecast)
                     slopes.append(slope.movedim(axis, -1).flatten(0, -2).double())
                 shares = -slopes[0] / (slopes[1] - slopes[0])

@@ -35,6 +35,7 @@ from conformance.adapters.whole.pixels import pixel_findings
 from conformance.adapters.whole.place_vectors import added_positions, place_findings
 from conformance.adapters.whole.record import Call, Op, Record, Value, record
 from conformance.adapters.whole.residuals import residual_findings, sublayers
+from conformance.adapters.whole.starts_told import told_as_means
 from conformance.adapters.whole.stream import stacks, stream_findings
 from conformance.adapters.whole.thrown_away import thrown_away
 from conformance.adapters.whole.tokens import makes_tokens, token_findings
@@ -110,6 +111,7 @@ class InsideProbes(PadProbes, PartProbes, DropProbes):
                 *once(thrown_away(run)),
                 *numbers_of_blocks(run),
                 *once(looked_for(run)),
+                *once(told_as_means(run)),
                 *(finding for finding in stream_findings([run]) if not self.is_excused(finding)),
             ]
             first = str(cores[0].place or "") if cores else ""

@@ -75,11 +75,25 @@ def _conditions(tree: ast.AST) -> Iterator[tuple[ast.expr, list[_Word]]]:
             continue
         if not names or not isinstance(names[0], ast.Name):
             continue
+        if not _STARTS.search(" ".join(map(ast.unparse, loop.body))):
+            continue
         for node in (inner for statement in loop.body for inner in ast.walk(statement)):
-            if isinstance(node, ast.If) and _STARTS.search(" ".join(map(ast.unparse, node.body))):
-                words = _words(node.test, names[0].id)
-                if words:
-                    yield node.test, words
+            test = _test_of(node)
+            words = _words(test, names[0].id) if test is not None else []
+            if test is not None and words:
+                yield test, words
+
+
+def _test_of(node: ast.AST) -> ast.expr | None:
+    """What decides how a parameter is started: the test of an ``if`` that starts it or binds what it is started by,
+    of ``a if test else b``, or what is bound as ``is_last = test``."""
+    if isinstance(node, ast.If):
+        decides = _STARTS.search(" ".join(map(ast.unparse, node.body)))
+        binds = all(isinstance(one, (ast.Assign, ast.AugAssign)) for one in node.body)
+        return node.test if decides or binds else None
+    if isinstance(node, ast.IfExp):
+        return node.test
+    return node.value if isinstance(node, ast.Assign) else None
 
 
 def _words(test: ast.expr, name: str) -> list[_Word]:

@@ -37,6 +37,7 @@ from conformance.adapters.whole.excuse_probes import ExcuseProbes
 from conformance.adapters.whole.followers import FollowerProbes
 from conformance.adapters.whole.forecasting import ForecastProbes
 from conformance.adapters.whole.frames import FrameProbes
+from conformance.adapters.whole.gaps import GapProbes
 from conformance.adapters.whole.hidden_patches import HiddenPatchProbes
 from conformance.adapters.whole.imputing import ImputeProbes
 from conformance.adapters.whole.inside import InsideProbes
@@ -60,6 +61,7 @@ from conformance.adapters.whole.row_methods import RowMethodProbes
 from conformance.adapters.whole.running import moved
 from conformance.adapters.whole.scaling import parameters_in
 from conformance.adapters.whole.searching import NoAnswer, calling_of
+from conformance.adapters.whole.several_labels import SeveralLabelProbes
 from conformance.adapters.whole.sizes import MAX_WIDE_PARAMETERS
 from conformance.adapters.whole.span_losses import SpanLossProbes
 from conformance.adapters.whole.start_probes import StartProbes
@@ -78,6 +80,7 @@ class WholeModel(
     BalanceProbes,
     VainTermProbes,
     SpanLossProbes,
+    SeveralLabelProbes,
     DrawnItemProbes,
     DenoisingProbes,
     HiddenPatchProbes,
@@ -88,6 +91,7 @@ class WholeModel(
     RecommendProbes,
     ForecastProbes,
     ImputeProbes,
+    GapProbes,
     DecideProbes,
     FrameProbes,
     ResizeProbes,

@@ -44,6 +44,9 @@ PREFIX = re.compile(r"(prefix|prompt|context|instruction)_?(len(gth)?s?|size|len
 MAY_BE_LABELS = re.compile(r"targets?|tgt|trg|y|labels?|next_(tokens?|ids)")
 """Names of an optional second input that are labels when the model embeds one sequence only."""
 
+WORD_LABELS = re.compile(r"((masked_)?(lm|words?|tokens?)|mlm|next_tokens?)_?(labels?|targets?)")
+"""Names of labels of words, where there are labels of whole texts beside them."""
+
 TIMES = re.compile(r"days?|dates?|(time_?)?stamps?|times|hours|minutes|seconds|(event|visit|purchase)_(times|days)")
 """Names of when each step of a sequence was: numbers that rise."""
 

@@ -180,6 +180,9 @@ class Proposals:
             roles["cache"] = ""
         if not roles["labels"] and len(sides) == 1:
             roles["labels"] = next((p.name for p in rest if names.MAY_BE_LABELS.fullmatch(p.name.lower())), "")
+        of_words = [p.name for p in rest if names.WORD_LABELS.fullmatch(p.name.lower())]
+        if roles["labels"] and of_words:
+            roles["labels"] = of_words[0]
         fixed = {
             p.name: made for p in rest if p.required and (made := maker(p.name, p.meaning, roles["labels"])) is not None
         }

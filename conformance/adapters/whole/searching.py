@@ -21,7 +21,7 @@ from conformance.adapters.inference.calls import tensors_in
 from conformance.adapters.inference.facts import Fact, Unresolved
 from conformance.adapters.stated import Shape
 from conformance.adapters.whole import names
-from conformance.adapters.whole.beside import Ran, climb, lengths_that_fill
+from conformance.adapters.whole.beside import Ran, climb, sizes_that_fill
 from conformance.adapters.whole.calling import (
     LENGTHS,
     B,
@@ -296,7 +296,7 @@ class _Finder:
                     lengths += [size for size in self.failures[-1].numbers if size > B][:_MOST_HINTS]
                     hinted = True
                 flat[length] = self.failures[-1]
-                lengths += lengths_that_fill(flat)
+                lengths += sizes_that_fill(flat)
                 if not _about_sizes(error):
                     return None
                 continue

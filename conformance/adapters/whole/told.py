@@ -13,6 +13,7 @@ import io
 import math
 import re
 import tokenize
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -96,11 +97,11 @@ def _syntax_of_forward(module: nn.Module) -> ast.Module | None:
 
 def taken_as_they_are(module: nn.Module, parameters: Sequence[str]) -> list[str]:
     """Those of these parameters that forward reads and never compares with None, nor asks whether they are given. What
-    it reads in the place of another one that is None, as vectors in the place of words, need not be given."""
+    it reads in the place of another one that is None alone, as vectors in the place of words, need not be given."""
     if (tree := _syntax_of_forward(module)) is None:
         return []
     asked: set[str] = set()
-    read: set[str] = set()
+    read: Counter[str] = Counter()
     for node in ast.walk(tree):
         tests: list[ast.expr] = []
         if isinstance(node, ast.Compare) and isinstance(node.ops[0], (ast.Is, ast.IsNot)):
@@ -111,24 +112,28 @@ def taken_as_they_are(module: nn.Module, parameters: Sequence[str]) -> list[str]
             tests = list(node.values)
         elif isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
             tests = [node.operand]
-        asked |= {test.id for test in tests if isinstance(test, ast.Name)} | _in_place_of_none(node)
-        read |= {node.id} if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load) else set()
-    return [name for name in parameters if name in read - asked]
+        asked |= {test.id for test in tests if isinstance(test, ast.Name)}
+        read.update([node.id] if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load) else [])
+        read.subtract(_in_place_of_none(node))
+    return [name for name in parameters if read[name] > 0 and name not in asked]
 
 
-def _in_place_of_none(node: ast.AST) -> set[str]:
-    """The names that are read where another one is None, which is read where it is not."""
+def _in_place_of_none(node: ast.AST) -> Counter[str]:
+    """How often each name is read where another one is None, which is read where it is not."""
     if not isinstance(node, (ast.If, ast.IfExp)) or not isinstance(node.test, ast.Compare):
-        return set()
+        return Counter()
     asked, given, other = node.test.left, _names_in(node.body), _names_in(node.orelse)
     if isinstance(node.test.ops[0], ast.Is):
         given, other = other, given
-    return other - given if isinstance(asked, ast.Name) and asked.id in given - other else set()
+    if not isinstance(asked, ast.Name) or asked.id not in given or asked.id in other:
+        return Counter()
+    return Counter({name: times for name, times in other.items() if name not in given})
 
 
-def _names_in(branch: ast.expr | list[ast.stmt]) -> set[str]:
-    nodes = branch if isinstance(branch, list) else [branch]
-    return {inner.id for one in nodes for inner in ast.walk(one) if isinstance(inner, ast.Name)}
+def _names_in(branch: ast.expr | list[ast.stmt]) -> Counter[str]:
+    """How often each name is read."""
+    inner = [node for one in (branch if isinstance(branch, list) else [branch]) for node in ast.walk(one)]
+    return Counter(node.id for node in inner if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load))
 
 
 def called_by_forward(module: nn.Module) -> frozenset[str]:

@@ -35,10 +35,14 @@ class Forecaster(nn.Module):
         self.blocks = nn.ModuleList(Block(width, n_heads) for _ in range(n_layers))
         self.head = nn.Linear(count * width, horizon)
 
-    def forward(self, x):
+    def forward(self, x, observed=None):
+        """observed: (B, context, channels), 0 in gaps."""
         batch, steps, channels = x.shape
-        mean, std = x.mean(1, keepdim=True), (x.var(1, keepdim=True, unbiased=False) + 1e-5).sqrt()
-        x = (x - mean) / std * self.gain + self.shift
+        observed = torch.ones_like(x) if observed is None else observed
+        count = observed.sum(1, keepdim=True).clamp(min=1)
+        mean = (x * observed).sum(1, keepdim=True) / count
+        std = (((x - mean).square() * observed).sum(1, keepdim=True) / count + 1e-5).sqrt()
+        x = ((x - mean) / std * self.gain + self.shift) * observed
         x = x.transpose(1, 2).reshape(batch * channels, steps // self.patch, self.patch)
         x = self.embed(x) + self.places
         for block in self.blocks:

@@ -191,3 +191,23 @@ class Transformer(nn.Module):
                 break
         done += [(b[1:].tolist(), s.item() / length**alpha) for b, s in zip(beams, scores, strict=True)]
         return sorted(done, key=lambda found: found[1], reverse=True)[:beam_size]
+
+    @torch.no_grad()
+    def search_of_texts(self, src, start_id=1, end_id=2, beam_size=3, max_len=10):
+        """The likeliest targets (B, Tt) that beam_size beams find for each source (B, Ts)."""
+        src_mask, batch = self.make_src_mask(src), len(src)
+        memory = self.encode(src, src_mask).repeat_interleave(beam_size, 0)
+        src_mask = src_mask.repeat_interleave(beam_size, 0)
+        beams, first = torch.full((batch * beam_size, 1), start_id), torch.arange(batch)[:, None] * beam_size
+        scores = torch.tensor([0.0] + [-float("inf")] * (beam_size - 1)).repeat(batch, 1)
+        for _ in range(max_len):
+            ended = (beams[:, 1:] == end_id).any(1)
+            if ended.all():
+                break
+            steps = self.decode(beams, memory, src_mask, self.make_tgt_mask(beams))[:, -1].log_softmax(-1)
+            steps[ended] = -float("inf")
+            steps[ended, self.tgt_pad_idx] = 0.0
+            scores, index = (scores.view(-1, 1) + steps).view(batch, -1).topk(beam_size)
+            origin, word = (first + index // steps.shape[-1]).flatten(), (index % steps.shape[-1]).view(-1, 1)
+            beams = torch.cat((beams[origin], word), 1)
+        return beams[first[:, 0] + scores.argmax(1)]

@@ -1,0 +1,96 @@
+"""Series with gaps: whether what stands where nothing was observed changes an answer.
+
+A model that is told which points were observed, and leaves the others out somewhere, leaves them out everywhere.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+from contextlib import suppress
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from conformance.adapters.inference.calls import tensors_in
+from conformance.adapters.whole.calling import default_dtype
+from conformance.adapters.whole.place_probes import PlaceProbes
+from conformance.protocol import NotProvided
+
+_OBSERVED = re.compile(r"(is_?)?(observed|obs|known|seen|present|available)(_?(mask|steps|flags?|points))?|obs_?mask")
+_EVERY, _OTHER = 4, 3.0
+
+
+@dataclass(frozen=True)
+class Gaps:
+    """name: of the parameter that says what was observed. read: whether other numbers in the gaps change an answer.
+    counted: whether forecasts follow the level of a series without gaps, and not that of one with some. place:
+    file:line that is likely to read them."""
+
+    name: str
+    read: bool
+    counted: bool
+    place: str
+
+
+class GapProbes(PlaceProbes):
+    """The experiment, of a running model."""
+
+    def gaps(self) -> Gaps:
+        """What its forward makes of gaps. Raises NotProvided where it reads no series, is not told which points were
+        observed, or leaves none out."""
+        one, data = self.calling.main, {x.parameter for x in self.calling.inputs}
+        names = [n for n in inspect.signature(self.module.forward).parameters if n not in data]
+        names = [n for n in names if _OBSERVED.fullmatch(n.lower()) and n not in self.calling.fixed]
+        if self.calling.two_sided or one.meaning != "x" or not names:
+            raise NotProvided("it reads no series that may have gaps")
+        name = names[0]
+        held = [name, *self._other_names(name)]
+        hides = r"|".join(rf"\*\s*{x}\b|\b{x}\s*\*|(masked_fill|where)\([^,]*\b{x}\b" for x in held)
+        if not self.line_of(hides):
+            raise NotProvided(f"it leaves no points out by {name}")
+        twin = self.twin()
+        x = twin.tensors(twin.example(4, None if one.length else 16, seed=94))["x"]
+        steps = torch.arange(x.shape[1])[None, :] + torch.arange(len(x))[:, None]
+        gaps = steps % _EVERY == 1
+        over = gaps.reshape(*gaps.shape, *(1,) * (x.dim() - 2)).expand(x.shape)
+        hidden, shown = (x + _OTHER * part.to(x.dtype) for part in (over, ~over))
+        for mask in (gaps, over):
+            for dtype in (x.dtype, torch.bool):
+                with suppress(Exception):  # it wants it in another form
+                    base, moved, other = (twin._answers(v, name, (~mask).to(dtype)) for v in (x, hidden, shown))
+                    if _near(base, other):
+                        raise NotProvided("what was observed changes nothing")
+                    moves = [twin._follows_level(x, name, one.to(dtype)) for one in (torch.ones_like(mask), ~mask)]
+                    return Gaps(name, not _near(base, moved), moves == [True, False], self._read_at(held))
+        raise NotProvided(f"it could not be told by {name} what was observed")
+
+    def _other_names(self, name: str) -> list[str]:
+        """What the code calls the same in another type: `w = observed.to(x.dtype)`."""
+        texts = "\n".join(source for _, source, _, _ in self.sources())
+        return re.findall(rf"\b(\w+) = {name}\.(?:to|float|type_as|double)\(", texts)
+
+    def _answers(self, x: Tensor, name: str, observed: Tensor) -> list[Tensor]:
+        given = self.calling.arguments({"x": x, "pad_id": 0}) | {name: observed}
+        with self.mode(False), torch.no_grad(), default_dtype(self.torch_dtype):
+            return [one for one in tensors_in(self.module(**given)) if one.is_floating_point()]
+
+    def _follows_level(self, x: Tensor, name: str, observed: Tensor) -> bool:
+        """Whether the first answer to a series that lies higher is as much higher."""
+        base, moved = (self._answers(one, name, observed)[:1] for one in (x, x + _OTHER))
+        return _near([one + _OTHER for one in base], moved)
+
+    def _read_at(self, names: list[str]) -> str:
+        """The line of a sum or a mean that takes no account of what was observed, where there is one; else the first
+        that does."""
+        for _, source, file, start in self.sources():
+            for number, line in enumerate(source.splitlines()):
+                if re.search(r"\.(sum|mean|std|var)\(", line) and not any(re.search(rf"\b{n}\b", line) for n in names):
+                    return f"{file}:{start + number}"
+        return self.line_of("|".join(rf"\b{n}\b" for n in names))
+
+
+def _near(one: list[Tensor], other: list[Tensor]) -> bool:
+    pairs = zip(one, other, strict=True)
+    return all(torch.allclose(a, b, rtol=1e-6, atol=1e-6 * float(a.abs().max())) for a, b in pairs)

@@ -1,0 +1,279 @@
+"""Forecasters with covariates and gaps, losses of several labels, streams that are dropped, and starts that are told a
+mean: what is right passes, and a real mistake of the same place is told."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+torch = pytest.importorskip("torch")
+import torch.nn.functional as F  # noqa: E402
+from torch import nn  # noqa: E402
+from wholes import pointed  # noqa: E402
+
+from conformance.check import CHECKS  # noqa: E402
+from conformance.runner import run_check  # noqa: E402
+
+
+def said(cls, claim):
+    return run_check(CHECKS[claim], pointed(cls), "quick").verdict.name
+
+
+# --- covariates, gaps and quantiles ----------------------------------------------------------------
+
+GAPS, LEVELS = "series-are-read-where-they-were-observed", "forecast-quantiles-are-taught-their-levels"
+
+
+class Covariates(nn.Module):
+    """Forecasts quantiles of a series from it and covariates that are known ahead."""
+
+    def __init__(self, context=16, horizon=8, patch=4, n_covariates=3, width=16):
+        super().__init__()
+        self.context, self.horizon, self.patch = context, horizon, patch
+        self.embed = nn.Linear(patch * (2 + n_covariates), width)
+        self.layer = nn.TransformerEncoderLayer(width, 2, 24, 0.0, batch_first=True)
+        self.head = nn.Linear(width, self.patch * 3)
+        self.register_buffer("levels", torch.tensor([0.1, 0.5, 0.9]))
+
+    def statistics(self, past, observed):
+        count = observed.sum(1, keepdim=True).clamp(min=1)
+        mean = (past * observed).sum(1, keepdim=True) / count
+        return mean, (((past - mean) ** 2 * observed).sum(1, keepdim=True) / count + 1e-5).sqrt()
+
+    def forward(self, past, known, observed=None):
+        """past: (B, context), known: (B, context + horizon, C), observed: (B, context)."""
+        observed = torch.ones_like(past) if observed is None else observed
+        mean, scale = self.statistics(past, observed)
+        series = F.pad((past - mean) / scale * observed, (0, self.horizon))
+        steps = torch.cat([series[..., None], F.pad(observed, (0, self.horizon))[..., None], known], -1)
+        x = self.layer(self.embed(steps.unfold(1, self.patch, self.patch).flatten(2)))
+        return self.head(x[:, -self.horizon // self.patch :]).view(len(past), self.horizon, 3), mean, scale
+
+    def loss(self, past, known, future):
+        forecast, mean, scale = self(past, known)
+        return self.weighed(((future - mean) / scale)[..., None] - forecast)
+
+    def weighed(self, error):
+        return torch.maximum(self.levels * error, (self.levels - 1) * error).mean()
+
+
+class CovariatesWithGapsInTheSpread(Covariates):
+    def statistics(self, past, observed):
+        count = observed.sum(1, keepdim=True).clamp(min=1)
+        mean = (past * observed).sum(1, keepdim=True) / count
+        return mean, (((past - mean) ** 2).sum(1, keepdim=True) / count + 1e-5).sqrt()
+
+
+class CovariatesTurnedRound(Covariates):
+    def weighed(self, error):
+        return torch.maximum(-self.levels * error, (1 - self.levels) * error).mean()
+
+
+class FlagsAlone(nn.Module):
+    """What stands in gaps was filled by the caller, and is read with a flag."""
+
+    def __init__(self, context=16, horizon=8, patch=4, width=16):
+        super().__init__()
+        self.context, self.horizon, self.patch = context, horizon, patch
+        self.embed, self.head = nn.Linear(patch * 2, width), nn.Linear(width * context // patch, horizon)
+        self.layer = nn.TransformerEncoderLayer(width, 2, 24, 0.0, batch_first=True)
+
+    def forward(self, past, observed=None):
+        """past, observed: (B, context)."""
+        observed = torch.ones_like(past) if observed is None else observed
+        mean, scale = past.mean(1, keepdim=True), past.std(1, keepdim=True) + 1e-5
+        steps = torch.stack([(past - mean) / scale, observed], -1)
+        x = self.layer(self.embed(steps.unfold(1, self.patch, self.patch).flatten(2)))
+        return self.head(x.flatten(1)) + mean
+
+
+@pytest.mark.parametrize(
+    ("cls", "claim", "verdict"),
+    [
+        (Covariates, GAPS, "PASS"),
+        (Covariates, LEVELS, "PASS"),
+        (CovariatesWithGapsInTheSpread, GAPS, "FAIL"),
+        (CovariatesTurnedRound, LEVELS, "FAIL"),
+        (FlagsAlone, GAPS, "NOT_PROVIDED"),
+    ],
+)
+def test_what_a_forecaster_with_covariates_is_asked(cls, claim, verdict):
+    assert said(cls, claim) == verdict
+
+
+# --- several labels --------------------------------------------------------------------------------
+
+EACH = "losses-of-several-labels-teach-each"
+
+
+class TwoLabels(nn.Module):
+    """Words and their text are labelled."""
+
+    def __init__(self, vocab_size=40, width=16):
+        super().__init__()
+        self.words, self.layer = nn.Embedding(vocab_size, width), nn.TransformerEncoderLayer(width, 2, 24, 0.0)
+        self.of_words, self.of_texts = nn.Linear(width, vocab_size), nn.Linear(width, 3)
+
+    def forward(self, input_ids, word_labels=None, labels=None):
+        x = self.layer(self.words(input_ids).transpose(0, 1)).transpose(0, 1)
+        words, texts = self.of_words(x), self.of_texts(x.mean(1))
+        loss = None
+        if word_labels is not None:
+            loss = F.cross_entropy(words.flatten(0, 1), word_labels.flatten())
+        if labels is not None:
+            loss = self.joined(loss, F.cross_entropy(texts, labels))
+        return {"loss": loss, "word_logits": words, "label_logits": texts}
+
+    def joined(self, loss, other):
+        return other if loss is None else loss + other
+
+
+class OneOfTwoLabels(TwoLabels):
+    def joined(self, loss, other):
+        return other
+
+
+@pytest.mark.parametrize(("cls", "verdict"), [(TwoLabels, "PASS"), (OneOfTwoLabels, "FAIL")])
+def test_each_of_several_labels_teaches(cls, verdict):
+    assert said(cls, EACH) == verdict
+
+
+def test_labels_of_words_are_told_from_those_of_texts():
+    for claim in ("model-every-parameter-gets-a-gradient", "masked-language-model-loss-counts-masked-labels-only"):
+        assert said(TwoLabels, claim) in ("PASS", "NOT_PROVIDED")
+
+
+# --- streams that are dropped ----------------------------------------------------------------------
+
+STREAM = "model-keeps-the-stream-where-branches-are-dropped"
+
+
+class DropPath(nn.Module):
+    def __init__(self, rate):
+        super().__init__()
+        self.rate = rate
+
+    def forward(self, x):
+        if not self.training or self.rate == 0:
+            return x
+        return x * (torch.rand(len(x), *[1] * (x.dim() - 1)) >= self.rate) / (1 - self.rate)
+
+
+class Branch(nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.norm, self.map, self.drop_path = nn.LayerNorm(width), nn.Linear(width, width), DropPath(0.2)
+
+    def forward(self, x):
+        return x + self.drop_path(self.map(self.norm(x)))
+
+
+class PostNorm(Branch):
+    def forward(self, x):
+        return self.norm(x + self.drop_path(self.map(x)))
+
+
+class DropsTheSum(Branch):
+    def forward(self, x):
+        return self.drop_path(x + self.map(self.norm(x)))
+
+
+class Deep(nn.Module):
+    branch: type[nn.Module] = Branch
+
+    def __init__(self, vocab_size=30, width=16):
+        super().__init__()
+        self.words, self.head = nn.Embedding(vocab_size, width), nn.Linear(width, vocab_size)
+        self.blocks = nn.ModuleList(self.branch(width) for _ in range(2))
+
+    def forward(self, ids):
+        x = self.words(ids)
+        for block in self.blocks:
+            x = block(x)
+        return self.head(x)
+
+
+@pytest.mark.parametrize(("branch", "verdict"), [(Branch, "PASS"), (PostNorm, "PASS"), (DropsTheSum, "FAIL")])
+def test_the_stream_goes_on_where_branches_are_dropped(branch, verdict, monkeypatch):
+    monkeypatch.setattr(Deep, "branch", branch)
+    assert said(Deep, STREAM) == verdict
+
+
+# --- starts ----------------------------------------------------------------------------------------
+
+START = "modules-start-by-a-deviation-and-not-a-mean"
+
+
+class Named(Deep):
+    def __init__(self, std=0.02):
+        super().__init__()
+        nn.init.normal_(self.words.weight, 0.0, std)
+        nn.init.trunc_normal_(self.head.weight, std=std)
+        self.blocks[0].map.weight.data.normal_(0.0, std)
+        nn.init.normal_(self.blocks[1].map.weight, 0, 1 / math.sqrt(16))
+        nn.init.normal_(self.blocks[1].map.bias, 1.0)  # a mean of one may be meant
+
+
+class Unnamed(Deep):
+    def __init__(self):
+        super().__init__()
+        nn.init.trunc_normal_(self.head.weight, 0.02)
+
+
+class UnnamedSetting(Deep):
+    def __init__(self, std=0.02):
+        super().__init__()
+        nn.init.normal_(self.head.weight, std)
+
+
+class UnnamedMethod(Deep):
+    def __init__(self):
+        super().__init__()
+        self.head.weight.data.normal_(0.02)
+
+
+@pytest.mark.parametrize(
+    ("cls", "verdict"), [(Named, "PASS"), (Unnamed, "FAIL"), (UnnamedSetting, "FAIL"), (UnnamedMethod, "FAIL")]
+)
+def test_a_deviation_is_told_by_its_name(cls, verdict):
+    assert said(cls, START) == verdict
+
+
+LOOKED_FOR = "modules-that-are-looked-for-by-name-exist"
+
+
+class LooksForMaps(Deep):
+    wanted = "map.weight"
+
+    def __init__(self):
+        super().__init__()
+        for name, parameter in self.named_parameters():
+            std = 0.02
+            if name.endswith("map.weight"):
+                std /= 2
+            nn.init.normal_(parameter, std=std)
+
+
+class LooksForOthers(Deep):
+    def __init__(self):
+        super().__init__()
+        for name, parameter in self.named_parameters():
+            std = 0.02
+            if name.endswith("oo_proj.weight"):
+                std /= 2
+            nn.init.normal_(parameter, std=std)
+
+
+class LooksForOthersInALine(Deep):
+    def __init__(self):
+        super().__init__()
+        for name, parameter in self.named_parameters():
+            nn.init.normal_(parameter, std=0.01 if name.endswith("oo_proj.weight") else 0.02)
+
+
+@pytest.mark.parametrize(
+    ("cls", "verdict"), [(LooksForMaps, "PASS"), (LooksForOthers, "FAIL"), (LooksForOthersInALine, "FAIL")]
+)
+def test_names_by_which_numbers_are_chosen_exist(cls, verdict):
+    assert said(cls, LOOKED_FOR) == verdict
