@@ -246,3 +246,19 @@ def read_where_observed(impl: Any, draw: Draw) -> Evidence:
         place=found.place,
         mend=f"multiply by {found.name} before a sum over the steps, and divide by its sum",
     )
+
+
+@check("forecasts-of-methods-are-put-back", roles=("module",))
+def methods_put_back(impl: Any, draw: Draw) -> Evidence:
+    """Where forward forecasts a normalised series, a method that puts that back gives for a x + b what it gives for x,
+    times a, plus b."""
+    parts = []
+    for name, place, follows in impl.build("module", {}).put_back():
+        parts.append(
+            true(f"what {name} gives for 3 x + 500", follows, "3 times as large, and 500 more", "otherwise").saying(
+                diagnosis=f"forward takes level and scale out of a series, and {name} does not put them back.",
+                place=place,
+                mend="forecast * scale + level, in this order",
+            )
+        )
+    return all_of(*parts)

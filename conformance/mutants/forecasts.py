@@ -77,16 +77,16 @@ changed(
 changed(
     "QuantilesTurnedRound",
     QUANTILES,
-    "error = future[..., None] - self(x)",
-    "error = self(x) - future[..., None]",
+    "error = ((future - level) / scale)[..., None] - self(x)",
+    "error = self(x) - ((future - level) / scale)[..., None]",
     breaks=("forecast-quantiles-are-taught-their-levels",),
     defect="The sign of the error is wrong: the lowest quantile learns to be the highest.",
 )
 changed(
     "ChannelsAreCutAsSteps",
     QUANTILES,
-    "(x * self.gain).transpose(1, 2).reshape(",
-    "(x * self.gain).reshape(",
+    "((x - level) / scale * self.gain).transpose(1, 2).reshape(",
+    "((x - level) / scale * self.gain).reshape(",
     breaks=("forecast-channels-keep-their-places",),
     defect="Steps and channels are not exchanged before they are cut, which mixes the channels.",
 )
@@ -129,4 +129,12 @@ changed(
     "mean = (x * observed).mean(1, keepdim=True)",
     breaks=("series-are-read-where-they-were-observed",),
     defect="The level of a series is a sum over what was observed, divided by the number of all steps.",
+)
+changed(
+    "LevelBeforeTheScale",
+    QUANTILES,
+    "self(x) * scale[..., None] + level[..., None]",
+    "(self(x) + level[..., None]) * scale[..., None]",
+    breaks=("forecasts-of-methods-are-put-back",),
+    defect="The level is added before the scale multiplies.",
 )

@@ -199,6 +199,34 @@ class ForecastProbes(LossProbes):
             raise NotProvided("which axis of its input holds the channels is not known")
         return Forecaster(self, shape, said[0], 3 - said[0])
 
+    def put_back(self) -> list[tuple[str, str, bool]]:
+        """Methods that put forecasts back into the units of a series, which forward gives for a normalised one: name,
+        line, and whether they are those of a series that is scaled and moved. Raises NotProvided where forward's are
+        not normalised, or no such method could be run."""
+        one, twin = self.calling.main, self.twin()
+        if self.calling.two_sided or one.meaning != "x":
+            raise NotProvided("it reads no series")
+        x = twin.tensors(twin.example(2, None if one.length else 16, seed=96))["x"] * 1e3
+        others = (x, 3 * x + 500)
+        with twin.mode(False), torch.no_grad(), default_dtype(self.torch_dtype):
+            given = [twin.calling.arguments({"x": one, "pad_id": 0}) for one in others]
+            plain = [next(t for t in tensors_in(twin.module(**one)) if t.is_floating_point()) for one in given]
+            found = []
+            for name, function in inspect.getmembers(type(self.module), inspect.isfunction):
+                wanted = list(inspect.signature(function).parameters.values())[1:]
+                needed = [p.name for p in wanted if p.default is p.empty]
+                if _ROLLS.search(name) and needed[:1] == [one.parameter] and {*needed} <= given[0].keys():
+                    with suppress(Exception):  # it wants more
+                        calls = [{n: v for n, v in arguments.items() if n in needed} for arguments in given]
+                        base, moved = (next(iter(tensors_in(function(twin.module, **c)))) for c in calls)
+                        if not _alike(base, moved):
+                            found.append(
+                                (name, line_in(function, r"\*.*\+|\+.*\*", r"def "), _alike(3 * base + 500, moved))
+                            )
+        if not found or not _alike(*plain):
+            raise NotProvided("no method of its puts the forecasts of forward back into the units of the series")
+        return found
+
     def _said_lengths(self) -> list[int]:
         """How many steps it reads, as it calls that itself."""
         return [v for n, v in vars(self.module).items() if _CONTEXT.fullmatch(n) and type(v) is int and v > 1]
@@ -223,6 +251,10 @@ class ForecastProbes(LossProbes):
                 axes = rolled(np.zeros((2, *self.forecast().shape)), 2).ndim
             if axes < 4:  # quantiles may be put in order, and are no forecasts of forward then
                 yield name, self.line_of(rf"def {name}\b"), rolled
+
+
+def _alike(one: Tensor, other: Tensor) -> bool:
+    return one.shape == other.shape and torch.allclose(one, other, rtol=1e-4, atol=1e-4 * float(one.abs().max()))
 
 
 def _answer(subject: PlaceProbes, result: Any) -> Tensor:

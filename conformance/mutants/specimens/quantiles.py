@@ -19,7 +19,8 @@ class Settings:
 
 
 class QuantileForecaster(nn.Module):
-    """Series (B, context, channels) to the quantiles of what follows, (B, horizon, channels, levels)."""
+    """Series (B, context, channels) to the quantiles of what follows, (B, horizon, channels, levels), of a series that is
+    normalised; `forecast` gives them in its own units."""
 
     def __init__(self, settings: Settings):
         super().__init__()
@@ -33,14 +34,24 @@ class QuantileForecaster(nn.Module):
         self.head = nn.Linear(count * width, settings.horizon * len(settings.quantiles))
         self.register_buffer("levels", torch.tensor(settings.quantiles), persistent=False)
 
+    def level_and_scale(self, x):
+        return x.mean(1, keepdim=True), (x.var(1, keepdim=True, unbiased=False) + 1e-5).sqrt()
+
     def forward(self, x):
         batch, _, channels = x.shape
-        x = (x * self.gain).transpose(1, 2).reshape(batch * channels, self.count, -1)
+        level, scale = self.level_and_scale(x)
+        x = ((x - level) / scale * self.gain).transpose(1, 2).reshape(batch * channels, self.count, -1)
         x = self.encoder(self.embed(x) + self.position)
         y = self.head(x.flatten(1)).view(batch, channels, self.settings.horizon, -1)
         return y.transpose(1, 2)
 
     def loss(self, x, future):
         """The mean loss of the levels; future: (B, horizon, channels)."""
-        error = future[..., None] - self(x)
+        level, scale = self.level_and_scale(x)
+        error = ((future - level) / scale)[..., None] - self(x)
         return torch.maximum(self.levels * error, (self.levels - 1) * error).mean()
+
+    @torch.no_grad()
+    def forecast(self, x):
+        level, scale = self.level_and_scale(x)
+        return self(x) * scale[..., None] + level[..., None]
