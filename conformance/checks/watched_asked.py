@@ -121,15 +121,15 @@ def from_their_first_word(impl: Any, draw: Draw) -> Evidence:
     answering = [x for x in losses if x.behind is not None]
     if not answering:
         raise NotProvided("no loss of next tokens was seen that leaves out prompts which end with one sign")
-    late = next((x for x in answering if x.behind == 1), None)
-    if late is None or any(x.behind == 0 for x in answering):
+    late = [x for x in answering if x.behind == 1]  # all answers of a batch may begin with one word
+    if 2 * len(late) <= len(answering):
         return kept("answers are learned from their first word", len(answering))
     return broken(
-        late,
+        late[0],
         "which word of an answer is the first that is asked for",
         "the first",
         "the second",
-        at=lambda lines: lines.first(lines.prompted(run), late.place),
+        at=lambda lines: lines.first(lines.prompted(run), late[0].place),
         diagnosis="The labels leave out one token more than the prompt: the first word of each answer is never "
         "learned, and writing begins with it.",
         mend="leave out len(prompt) labels of the text, of those that are shifted len(prompt) - 1",

@@ -116,6 +116,13 @@ SMALL = 0.2
 _RECURS = re.compile(r"LSTM|GRU|RNN", re.IGNORECASE)
 
 
+def _is_of_some_groups(optimizer: Any, taken: frozenset[int], left: frozenset[int]) -> bool:
+    """Whether what is clipped is some groups of an optimizer, and what is left others, which learn at one rate."""
+    groups = [frozenset(one) & (taken | left) for one in optimizer.groups]
+    rates = {settings.get("lr") for settings in optimizer.settings}
+    return len(rates) == 1 and all(group <= taken or group <= left for group in groups) and len(groups) > 1
+
+
 @check("run-clipping-is-of-the-global-norm", roles=RUN)
 def global_norm(impl: Any, draw: Draw) -> Evidence:
     """The norm that is clipped is that of all gradients together."""
@@ -138,6 +145,16 @@ def global_norm(impl: Any, draw: Draw) -> Evidence:
         if here and left:
             taken = frozenset(n for c in here for n in c.parameters if n in mine)
             sizes = [sum(run.parameters[n].size for n in numbers) for numbers in (taken, left)]
+            if _is_of_some_groups(run.optimizers[step.optimizer], taken, left):
+                return broken(
+                    here[0],
+                    "gradients whose norm is clipped",
+                    f"those of all {len(taken | left)} parameters",
+                    f"those of {len(taken)}: {run.named(left)} are in another group of the optimizer",
+                    diagnosis="One group of the optimizer is clipped, and another one is not, though they differ in "
+                    "their decay alone: the norm is not that of all gradients.",
+                    mend="clip all of them together: torch.nn.utils.clip_grad_norm_(model.parameters(), max_norm)",
+                )
             if (
                 taken
                 and sizes[0] < SMALL * sum(sizes)

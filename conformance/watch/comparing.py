@@ -54,7 +54,17 @@ def pairs_of(scores: Tensor, labels: Tensor) -> Pairs | None:
         return None
     values = scores.detach().float()
     digests = [hash(fingerprints(one.contiguous().numpy())) for one in (values, values.T)]
-    return Pairs((digests[0], digests[1]), tuple(_spreads(scores.grad_fn)))
+    return Pairs((digests[0], digests[1]), tuple(_spreads(scores.grad_fn)), tuple(values.diagonal().tolist()))
+
+
+def asks_in_columns(rows: Tensor, labels: Tensor) -> bool:
+    """Whether logarithms of probabilities (N, N), of which each row is asked for its own column, sum to one along the
+    columns and not along the rows: each column is asked for its own row."""
+    size = rows.shape[0]
+    if rows.shape != (size, size) or size < 2 or not torch.equal(labels, torch.arange(size)):
+        return False
+    over_rows, over_columns = (rows.detach().double().logsumexp(axis).abs().max() for axis in (1, 0))
+    return bool(over_columns < 1e-4 < over_rows)
 
 
 def holds_itself(scores: Tensor, labels: Tensor) -> bool:

@@ -10,14 +10,15 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from conformance.watch.comparing import apart, frames_of, holds_itself, pairs_of, sides_of
+from conformance.watch.comparing import apart, asks_in_columns, frames_of, holds_itself, pairs_of, sides_of
 from conformance.watch.ends import named_in
 from conformance.watch.events import Difference, Loss, Targets
 from conformance.watch.targets import LARGEST, Array, Question, kind_of, mode, tail_of
 from conformance.watch.watcher import Watcher, place, users_frames
 
 PATTERNS = 40
-"""In so many steps it is kept which labels are ignored, and which are asked for."""
+"""In so many steps, from the start on and from a new module or optimizer on, it is kept which labels are ignored, and
+which are asked for."""
 
 
 def tap(watcher: Watcher) -> None:
@@ -69,15 +70,23 @@ def _is_early(ids: Array, tail: Array, asked: Array) -> bool:
 
 def _behind(ids: Array, asked: Array) -> int | None:
     """How far behind the sign that ends every prompt the first label lies: 0 where the token at its place is one sign
-    in all rows, 1 where the one before is, and many words follow it. None where there is no such sign."""
+    in all rows, 1 where the one before is. None where there is no such sign, or where both are."""
     rows = np.flatnonzero(asked.any(1))
     first = asked.argmax(1)[rows]
     if len(rows) < 4 or first.min() < 2:
         return None
-    here, before = ids[rows, first], ids[rows, first - 1]
-    if len(np.unique(here)) == 1:
-        return 0
-    return 1 if len(np.unique(before)) == 1 and len(np.unique(here)) >= 3 else None
+    here, before = (len(np.unique(ids[rows, at])) == 1 for at in (first, first - 1))
+    return None if here == before else int(before)
+
+
+def _ends_with(series: Tensor, first: Tensor) -> bool:
+    """Whether what follows a series (B, T) or (B, T, F) is nearly its last number, of one feature: far nearer than this
+    is to the one before. Noise may have been added to it, and some rows may have a gap."""
+    if series.shape[1] < 3 or len(series) < 8:
+        return False
+    last, before = (series[:, at].reshape(len(series), -1).double() for at in (-1, -2))
+    apart, step = ((last - other).abs().median(0).values for other in (first.double()[:, None], before))
+    return bool((apart < 0.2 * step).any())
 
 
 class _Losses:
@@ -138,7 +147,10 @@ class _Losses:
         given = [one for call in self.watcher.calls.values() for one in call.given()]
         floats = [one.flatten(1) for one in given if one.is_floating_point() and one.dim() >= 2 and len(one) == rows]
         places = [[bool((one == number[:, None]).all(0).any()) for one in floats] for number in numbers.T[:2]]
-        return any(places[0]) and not (len(places) > 1 and any(places[1]))
+        if any(places[0]) and not (len(places) > 1 and any(places[1])):
+            return True
+        series = [one for one in given if one.is_floating_point() and one.dim() in (2, 3) and len(one) == rows]
+        return numbers.shape[1] > 2 and any(_ends_with(one, numbers[:, 0]) for one in series)
 
     def cross_entropy(self, original: Any, input: Tensor, target: Tensor, *rest: Any, **keywords: Any) -> Tensor:
         return self._classes("cross_entropy", original, input, target, *rest, **keywords)
@@ -163,7 +175,7 @@ class _Losses:
                 event.weights = tuple(weights.detach().double().tolist())
                 real = target[(target >= 0) & (target < len(event.weights))]
                 event.labels = tuple(torch.bincount(real.reshape(-1), minlength=len(event.weights)).tolist())
-        if self.watcher.run.steps < PATTERNS and not target.is_floating_point():
+        if self.watcher.run.steps - self.watcher.new_at < PATTERNS and not target.is_floating_point():
             with self.watcher.looking():
                 asked = array(target) != _ignored(rest, keywords)
                 event.asked, event.unasked = np.packbits(asked).tobytes(), not asked.all()
@@ -172,8 +184,11 @@ class _Losses:
                     self.watcher.run.ends |= named_in(users_frames())
         if self.watcher.is_close and input.numel() <= LARGEST and input.dim() >= 2:
             with self.watcher.looking():
-                event.pairs, event.holds_itself = pairs_of(input, target), holds_itself(input, target)
                 rows = input.detach().movedim(1, -1).flatten(0, -2) if input.dim() > 2 else input.detach()
+                if name == "nll_loss" and asks_in_columns(rows, target):
+                    input = input.T
+                    rows = rows.T
+                event.pairs, event.holds_itself = pairs_of(input, target), holds_itself(input, target)
                 event.input, event.classes = kind_of(array(rows), _eps(rows)), rows.shape[-1]
                 if event.input == "probabilities":
                     event.softmax = self._softmax_of(input)

@@ -89,7 +89,7 @@ class Watcher:
         self.loader, self.learned_loader = -1, -1
         self._steps, self._process, self._busy = steps, os.getpid(), False
         self._stack = ExitStack()
-        self._close_until = CLOSE
+        self._close_until, self.new_at = CLOSE, 0
         self._kept: dict[int, Any] = {}
         self._numbers: dict[tuple[str, int], int] = {}
         self._counts: Counter[str] = Counter()
@@ -125,7 +125,7 @@ class Watcher:
 
     def look_closely(self) -> None:
         """Something is new: look at the next steps in detail."""
-        self._close_until = self.run.steps + CLOSE
+        self._close_until, self.new_at = self.run.steps + CLOSE, self.run.steps
 
     def called(self, gradients: bool) -> None:
         """An outermost module is called: with gradients to learn, without to judge what was learned."""
