@@ -64,6 +64,19 @@ def average_is_saved(impl: Any, draw: Draw) -> Evidence:
     run = run_of(impl)
     step = steps_of(run)[-1]
     found = averages.raw_under_its_name(run)
+    chosen = averages.raw_by_choice(run)
+    if chosen and not found:
+        name, what, place = chosen[0]
+        return broken(
+            step,
+            f"what is kept where {name} is the best so far",
+            f"the state of {name}",
+            what,
+            at=lambda lines: lines.first(place),
+            diagnosis=f"{name} is measured, and {what} is kept: the weights that are kept are others than those that "
+            "were the best.",
+            mend=f"keep {name}.state_dict()",
+        )
     if not found:
         raise NotProvided("no weights were seen that are saved under the name of an average and are none")
     name, what, place = found[0]

@@ -353,3 +353,37 @@ def words_keep_their_numbers(impl: Any, draw: Draw) -> Evidence:
         "lost in the next.",
         mend="zlib.crc32(text.encode()), or a table of words that is saved",
     )
+
+
+@check("run-epochs-draw-their-own-order", roles=RUN)
+def epochs_draw_anew(impl: Any, draw: Draw) -> Evidence:
+    """The order of the data is drawn anew in each epoch, and not from one seed."""
+    from conformance.watch import drawing
+
+    step, found = told_by_text(impl, drawing.drawn_alike, "no order was seen that each epoch draws from one seed")
+    return broken(
+        step,
+        "the order of each epoch",
+        "its own",
+        f"drawn from one seed: {found.what}",
+        at=lambda lines: lines.first(found.place),
+        diagnosis=f"Each epoch draws its order from the seed of {found.what}: the same batches come again and again.",
+        mend="make the generator once, or add the epoch to the seed",
+    )
+
+
+@check("run-data-stay-as-they-were", roles=RUN)
+def data_stay(impl: Any, draw: Draw) -> Evidence:
+    """Noise is added to a copy of the data, and not to the data that the next epoch reads."""
+    from conformance.watch import drawing
+
+    step, found = told_by_text(impl, drawing.written_into, "no noise was seen that is written into the data that stay")
+    return broken(
+        step,
+        "the data that the next epoch reads",
+        "as they were",
+        f"changed by {found.what}",
+        at=lambda lines: lines.first(found.place),
+        diagnosis=f"{found.what} writes into the data themselves: each epoch finds them further from what they were.",
+        mend="x = x.clone(), or x = x + noise, which makes a new one",
+    )

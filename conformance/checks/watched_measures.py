@@ -74,6 +74,10 @@ def mixtures_keep_shares(impl: Any, draw: Draw) -> Evidence:
             "of two in one random order, with labels in another",
             "The rows are mixed in one random order and the labels taken in another: they are labels of other rows.",
         ),
+        "overwritten": (
+            "of two, of which one is scaled before it is read",
+            "The rows are scaled in place before the others are read from them: these have too small a share.",
+        ),
         "unmixed": (
             "of two, with labels of one",
             "Rows are mixed and their labels are not: where the other row has the larger share, the label is wrong.",
@@ -157,4 +161,43 @@ def measures_weigh_rows_alike(impl: Any, draw: Draw) -> Evidence:
         at=lambda lines: lines.first(place),
         diagnosis=f"Each batch adds its mean to {name}, and the last one is smaller: its rows weigh more than others.",
         mend="add up hits or errors, and divide by the number of rows or labels",
+    )
+
+
+@check("run-answers-are-compared-to-their-ends", roles=RUN)
+def compared_to_their_ends(impl: Any, draw: Draw) -> Evidence:
+    """An answer is right where all of it is, and not as far as the shorter one of two goes."""
+    from conformance.watch import measures
+
+    step, (what, place) = told_by_text(
+        impl, measures.short_zips, "no comparison was seen that ends with the shorter one"
+    )
+    return broken(
+        step,
+        "how far two answers are compared",
+        "to their ends",
+        f"as far as the shorter one goes: {what}",
+        at=lambda lines: lines.first(place),
+        diagnosis="zip stops with the shorter one: an answer that ends too early, or goes on too long, is right.",
+        mend="compare the lists themselves, or zip(..., strict=True) where their lengths must be the same",
+    )
+
+
+@check("run-means-leave-out-what-is-masked", roles=RUN)
+def means_leave_out(impl: Any, draw: Draw) -> Evidence:
+    """A mean of a loss is over what its mask leaves, and not over the zeros in the place of the rest."""
+    from conformance.watch import measures
+
+    step, (what, place) = told_by_text(
+        impl, measures.means_over_masked, "no mean was seen that is taken of what a mask has filled with zeros"
+    )
+    return broken(
+        step,
+        "over what the mean is taken",
+        "what the mask leaves",
+        f"all places, and zeros where it hides: {what}",
+        at=lambda lines: lines.first(place),
+        diagnosis="The mean counts the places that the mask fills with zeros: the more padding a batch has, the "
+        "smaller is its loss.",
+        mend="loss.masked_fill(hidden, 0.0).sum() / (~hidden).sum()",
     )

@@ -391,3 +391,58 @@ script(
     breaks=("run-words-keep-their-numbers",),
     defect="Words get their numbers from Python's hash, which is another one in every process.",
 )
+script(
+    "OrderOfOneSeed",
+    ROWS,
+    (
+        "def main():\n",
+        "class Batches:\n    def __init__(self, rows):\n        self.rows = rows\n\n"
+        "    def __iter__(self):\n        draw = torch.Generator().manual_seed(7)\n"
+        "        return iter(self.rows[torch.randperm(len(self.rows), generator=draw)].split(16))\n\n\ndef main():\n",
+    ),
+    breaks=("run-epochs-draw-their-own-order",),
+    defect="Each epoch draws its order from the same seed.",
+)
+script(
+    "NoiseStaysInTheData",
+    ROWS,
+    (
+        "class Scaled(Dataset):\n",
+        "class Windows(Dataset):\n    def __init__(self, series):\n        self.series = series\n\n"
+        "    def __getitem__(self, index):\n        past = self.series[index : index + 8]\n"
+        "        past += 0.1 * torch.randn_like(past)\n        return past\n\n\nclass Scaled(Dataset):\n",
+    ),
+    breaks=("run-data-stay-as-they-were",),
+    defect="Noise is added to a slice of the series, which is no copy: it stays there.",
+)
+script(
+    "ComparedAsFarAsTheShorter",
+    EPOCHS,
+    (
+        "def main():\n",
+        "def exact(answers, labels):\n"
+        "    return sum(all(a == b for a, b in zip(answer, label)) for answer, label in zip(answers, labels))\n\n\n"
+        "def main():\n",
+    ),
+    breaks=("run-answers-are-compared-to-their-ends",),
+    defect="An answer is right where it agrees as far as the shorter one goes.",
+)
+script(
+    "MeanOverTheMasked",
+    EPOCHS,
+    (
+        "def main():\n",
+        "def smoothed_loss(logits, labels):\n"
+        "    each = -logits.log_softmax(-1).mean(-1)\n    return each.masked_fill(labels == PAD, 0.0).mean()\n\n\n"
+        "def main():\n",
+    ),
+    breaks=("run-means-leave-out-what-is-masked",),
+    defect="The mean of a loss counts the zeros in the place of padding.",
+)
+script(
+    "OneGroupIsClipped",
+    LANGUAGE,
+    ("clip_grad_norm_(model.parameters(), ", "clip_grad_norm_(decayed, "),
+    breaks=("run-clipping-is-of-the-global-norm",),
+    defect="Of two groups of the optimizer, which differ in their decay alone, one is clipped.",
+)

@@ -44,6 +44,38 @@ def _raw(source: Source) -> Iterator[Raw]:
                 yield Raw(name, ast.unparse(value), source.place(value))
 
 
+def raw_by_choice(run: Any) -> list[Raw]:
+    """The states of a module that learns that are kept because its average was the best so far."""
+    return [found for source in sources(run) for found in _raw_by_choice(source)]
+
+
+def _raw_by_choice(source: Source) -> Iterator[Raw]:
+    if _SWAPS.search(ast.unparse(source.tree)):
+        return
+    for test in (n for n in source.nodes if isinstance(n, ast.If) and isinstance(n.test, ast.Compare)):
+        names = {n.id for n in ast.walk(test.test) if isinstance(n, ast.Name)}
+        bound = [
+            n.value
+            for n in source.inside(source.function(test))
+            if isinstance(n, ast.Assign) and n.lineno < test.lineno and names & {*_targets(n)}
+        ]
+        calls = [one for one in bound[-1:] if isinstance(one, ast.Call) and one.args]
+        measured = [ast.unparse(one.args[0]) for one in calls]
+        for node in (inner for statement in test.body for inner in ast.walk(statement)):
+            owner = _owner(node) if isinstance(node, ast.expr) else None
+            if not measured or owner is None or not _AVERAGE.search(measured[0]) or _AVERAGE.search(ast.unparse(owner)):
+                continue
+            if isinstance(owner, ast.Name) and _MODEL.search(owner.id) and not _may_be_average(source, owner):
+                yield Raw(measured[0], ast.unparse(node), source.place(node))
+
+
+_MODEL = re.compile(r"model|net|encoder|student", re.IGNORECASE)
+
+
+def _targets(node: ast.Assign) -> Iterator[str]:
+    yield from (n.id for one in node.targets for n in ast.walk(one) if isinstance(n, ast.Name))
+
+
 def _named(node: ast.AST) -> Iterator[tuple[str, ast.expr]]:
     """What is saved under which name: the keys of a dictionary, the file of a call that saves."""
     if isinstance(node, ast.Dict):

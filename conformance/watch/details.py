@@ -26,8 +26,8 @@ class Pairs:
     """The logits of a cross-entropy whose labels are 0, 1, 2, ...: each row is asked for its own column.
 
     digests: fingerprints of the logits, and of the transposed ones. spreads: how far the lengths of the vectors differ
-    whose products the logits are, for each side: the largest by the smallest; empty where they were not found. own: what
-    stands on the diagonal.
+    whose products the logits are, for each side: the largest by the smallest; empty where they were not found. own:
+    what stands on the diagonal.
     """
 
     digests: tuple[int, int]

@@ -340,7 +340,7 @@ def _is_mean_of(node: ast.AST, name: str) -> bool:
 class Mixture(NamedTuple):
     """Two rows, or their labels, that are mixed wrongly. what: as it is written. wrong: "alike" where both sides are
     the same, "exchanged" where the shares are those of the other side, "apart" where the labels are of other rows,
-    "unmixed" where these are handed back as they came."""
+    "unmixed" where these are handed back as they came, "overwritten" where the other row is read when it is scaled."""
 
     what: str
     wrong: str
@@ -352,7 +352,8 @@ _ORDERS = r"randperm|permutation|shuffle"
 
 def mixtures(run: Any) -> list[Mixture]:
     """The mixtures that are not of rows and of their own labels in the same shares."""
-    return [found for source in sources(run) for found in _mixtures(source)]
+    found = [found for source in sources(run) for found in _mixtures(source)]
+    return [*found, *(one for source in sources(run) for one in _overwritten(source))]
 
 
 def _mixtures(source: Source) -> Iterator[Mixture]:
@@ -409,6 +410,72 @@ def _drawn_apart(
     is_drawn = any(here_ in drawn or re.search(_ORDERS, here_) for here_ in here)
     if is_drawn and elsewhere and not here & elsewhere:
         yield Mixture(ast.unparse(one), "apart", source.place(one))
+
+
+def _overwritten(source: Source) -> Iterator[Mixture]:
+    """Where rows are scaled in place before the others are read from them: `x.mul_(share).add_(x[order])`, or
+    `x *= share` and then `x += rest * x[order]`."""
+    for node in source.nodes:
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "add_":
+            inner = node.func.value
+            is_scaled = isinstance(inner, ast.Call) and getattr(inner.func, "attr", "") == "mul_"
+            name = ast.unparse(inner.func.value) if is_scaled else ""  # type: ignore[attr-defined]
+            if name and any(_reads_rows(given, name) for given in node.args):
+                yield Mixture(ast.unparse(node), "overwritten", source.place(node))
+        elif isinstance(node, ast.AugAssign) and isinstance(node.op, ast.Mult):
+            name, inside = ast.unparse(node.target), source.inside(source.function(node))
+            later = [n for n in inside if isinstance(n, ast.AugAssign) and isinstance(n.op, ast.Add)]
+            adds = [n for n in later if n.lineno > node.lineno and ast.unparse(n.target) == name]
+            if any(_reads_rows(n.value, name) for n in adds):
+                yield Mixture(ast.unparse(node), "overwritten", source.place(node))
+
+
+def _reads_rows(value: ast.expr, name: str) -> bool:
+    """Whether an expression reads rows of what has a name, in an order that has one: `x[order]`."""
+    found = (n for n in ast.walk(value) if isinstance(n, ast.Subscript) and isinstance(n.slice, ast.Name))
+    return any(ast.unparse(n.value) == name for n in found)
+
+
+def means_over_masked(run: Any) -> Iterator[tuple[str, str]]:
+    """The means over what was filled with zeros where a mask says so, in code of a loss: what is written, and where."""
+    for source in sources(run):
+        for node in source.nodes:
+            filled = node.func.value if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) else None
+            if filled is None or node.func.attr != "mean" or node.args or node.keywords:  # type: ignore[attr-defined]
+                continue
+            is_masked = isinstance(filled, ast.Call) and getattr(filled.func, "attr", "") == "masked_fill"
+            if is_masked and len(filled.args) == 2 and ast.unparse(filled.args[1]) in ("0", "0.0"):  # type: ignore[attr-defined]
+                around = source.owner(node) or source.function(node)
+                if re.search(r"loss|nll|log_softmax|cross_entropy|criterion", ast.unparse(around)):
+                    yield ast.unparse(node), source.place(node)
+
+
+def short_zips(run: Any) -> Iterator[tuple[str, str]]:
+    """The comparisons of two sequences that end with the shorter one, `all(a == b for a, b in zip(x, y))`, where no
+    length is compared beside them: what is written, and where."""
+    for source in sources(run):
+        for node in source.nodes:
+            made = (
+                node.args[0] if isinstance(node, ast.Call) and ast.unparse(node.func) == "all" and node.args else None
+            )
+            if not isinstance(made, ast.GeneratorExp) or not isinstance(made.elt, ast.Compare):
+                continue
+            loop = made.generators[0]
+            call = loop.iter if isinstance(loop.iter, ast.Call) and ast.unparse(loop.iter.func) == "zip" else None
+            pair = {n.id for n in ast.walk(loop.target) if isinstance(n, ast.Name)}
+            sides = {ast.unparse(made.elt.left), *map(ast.unparse, made.elt.comparators)}
+            compares = isinstance(made.elt.ops[0], ast.Eq) and sides == pair and len(pair) == 2
+            if call is None or call.keywords or len(call.args) != 2 or not compares:
+                continue
+            text = ast.unparse(source.statement(node))
+            said = [ast.unparse(one) for one in call.args]
+            if "len(" not in text and any(_OF_ANSWERS.search(one) for one in said):
+                yield ast.unparse(node), source.place(node)
+
+
+_OF_ANSWERS = re.compile(
+    r"pred|guess|answer|hyp|gen(erated)?|out|decoded|resp|gold|ref|target|label|truth", re.IGNORECASE
+)
 
 
 def _unmixed(

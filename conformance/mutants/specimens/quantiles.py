@@ -19,8 +19,8 @@ class Settings:
 
 
 class QuantileForecaster(nn.Module):
-    """Series (B, context, channels) to the quantiles of what follows, (B, horizon, channels, levels), of a series that is
-    normalised; `forecast` gives them in its own units."""
+    """Series (B, context, channels) to the quantiles of what follows, (B, horizon, channels, levels), of the normalised
+    series; `forecast` gives them in its own units."""
 
     def __init__(self, settings: Settings):
         super().__init__()
