@@ -565,3 +565,22 @@ def several_labels_teach(impl: Any, draw: Draw) -> Evidence:
         place=place,
         mend="add the losses: loss = other if loss is None else loss + other",
     )
+
+
+@check("losses-get-scores-that-are-turned", roles=("model",))
+def scores_are_turned(impl: Any, draw: Draw) -> Evidence:
+    """A cross-entropy that takes classes before places is given the scores turned, and not in another shape."""
+    parts = []
+    for run in impl.build("model", {}).loss_runs():
+        for criterion in run.criteria:
+            if criterion.of_classes and criterion.given.dim() == 3:
+                what = f"the scores that {run.name} gives {criterion.name}"
+                parts.append(
+                    true(what, not criterion.cut_anew, "turned", "the same numbers in another shape").saying(
+                        diagnosis=f"{run.name} gives the scores another shape and does not turn them: each label is "
+                        "compared with scores of other words and other classes.",
+                        place=criterion.place,
+                        mend="logits.transpose(1, 2)",
+                    )
+                )
+    return together(parts, "none of its losses takes classes before places")

@@ -272,6 +272,25 @@ def flattened_alike(impl: Any, draw: Draw) -> Evidence:
     return kept("labels and logits are flattened alike")
 
 
+@check("run-scores-are-turned-where-classes-come-first", roles=RUN)
+def scores_are_turned(impl: Any, draw: Draw) -> Evidence:
+    """A cross-entropy that takes classes before places is given the scores turned, and not in another shape."""
+    run = run_of(impl)
+    losses = [loss for loss in trained(run, "cross_entropy", "nll_loss") if loss.input]
+    wrong = next((loss for loss in losses if loss.cut_anew), None)
+    if wrong is None:
+        raise NotProvided("no scores of words were seen that have another shape where they should be turned")
+    return broken(
+        wrong,
+        "the scores (B, T, C) for a loss that takes (B, C, T)",
+        "turned",
+        "the same numbers in another shape",
+        diagnosis="The scores are given another shape and not turned: each label is compared with scores of other "
+        "words and other classes.",
+        mend="logits.transpose(1, 2)",
+    )
+
+
 @check("run-smoothing-keeps-the-label", roles=RUN)
 def keeps_the_label(impl: Any, draw: Draw) -> Evidence:
     """Label smoothing leaves most of the weight on the label."""

@@ -293,3 +293,11 @@ changed(
     breaks=("losses-of-several-labels-teach-each",),
     defect="Where both are given, the loss of the text takes the place of that of its words.",
 )
+changed(
+    "ScoresOfTagsAreCutAnew",
+    TAGGER,
+    "F.cross_entropy(tags.flatten(0, 1), token_labels.flatten(), ignore_index=-100)",
+    "F.cross_entropy(tags.reshape(len(tags), -1, tags.shape[1]), token_labels, ignore_index=-100)",
+    breaks=("losses-get-scores-that-are-turned",),
+    defect="Classes go before places by another shape, and not by a transpose.",
+)

@@ -446,3 +446,13 @@ script(
     breaks=("run-clipping-is-of-the-global-norm",),
     defect="Of two groups of the optimizer, which differ in their decay alone, one is clipped.",
 )
+script(
+    "ScoresAreCutAnew",
+    LANGUAGE,
+    (
+        "F.cross_entropy(logits.reshape(-1, VOCAB), row[:, 1:].reshape(-1))",
+        "F.cross_entropy(logits.reshape(len(row), VOCAB, -1), row[:, 1:])",
+    ),
+    breaks=("run-scores-are-turned-where-classes-come-first",),
+    defect="Classes go before places by another shape, and not by a transpose.",
+)

@@ -67,6 +67,16 @@ def asks_in_columns(rows: Tensor, labels: Tensor) -> bool:
     return bool(over_columns < 1e-4 < over_rows)
 
 
+def are_cut_anew(scores: Tensor) -> bool:
+    """Whether scores (B, C, T) are those of (B, T, C) in another shape, and not turned: a view that begins each row of
+    classes where the numbers of a word begin."""
+    base = scores._base
+    if scores.dim() != 3 or base is None or not scores.is_contiguous() or base.numel() != scores.numel():
+        return False
+    classes, length = scores.shape[1:]
+    return base.dim() > 1 and base.shape[-1] == classes != length > 1
+
+
 def holds_itself(scores: Tensor, labels: Tensor) -> bool:
     """Whether scores (N, N) compare each with each and with itself, which is never asked for: on the diagonal stands
     one number, the largest of each row, as of vectors of one length with themselves."""

@@ -119,7 +119,8 @@ class Loss(Event):
     rows; behind: how far the first label lies behind the sign that ends every prompt, None where there is none;
     is_early: whether labels of classes lie one place before their words. held: whether the number that is asked of each
     row, or the first one of several, stands in it. frames: of a CTC loss. pairs: where all are compared;
-    holds_itself: also each with itself, which is never asked for.
+    holds_itself: also each with itself, which is never asked for. cut_anew: whether scores of words were given another
+    shape where they should be turned.
     """
 
     name: str
@@ -151,6 +152,7 @@ class Loss(Event):
     frames: Frames | None = None
     pairs: Pairs | None = None
     holds_itself: bool = False
+    cut_anew: bool = False
 
 
 @dataclass(kw_only=True)

@@ -10,7 +10,15 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from conformance.watch.comparing import apart, asks_in_columns, frames_of, holds_itself, pairs_of, sides_of
+from conformance.watch.comparing import (
+    apart,
+    are_cut_anew,
+    asks_in_columns,
+    frames_of,
+    holds_itself,
+    pairs_of,
+    sides_of,
+)
 from conformance.watch.ends import named_in
 from conformance.watch.events import Difference, Loss, Targets
 from conformance.watch.targets import LARGEST, Array, Question, kind_of, mode, tail_of
@@ -184,6 +192,7 @@ class _Losses:
                     self.watcher.run.ends |= named_in(users_frames())
         if self.watcher.is_close and input.numel() <= LARGEST and input.dim() >= 2:
             with self.watcher.looking():
+                event.cut_anew = are_cut_anew(input)
                 rows = input.detach().movedim(1, -1).flatten(0, -2) if input.dim() > 2 else input.detach()
                 if name == "nll_loss" and asks_in_columns(rows, target):
                     input = input.T

@@ -404,9 +404,14 @@ def _ways(function: Callable[..., Any]) -> Iterator[tuple[Callable[[int, int], T
         def of_ids(n: int, width: int) -> Tensor:
             return plain(arguments.call(function, x=torch.ones(1, n).long(), size=n, width=width, **options), n, width)
 
+        def of_positions(n: int, width: int) -> Tensor:
+            places = torch.arange(n).float()
+            return plain(arguments.call(function, x=places, size=n, width=width, **options), n, width)
+
         yield added, "an input, to which it adds"
         yield alone, "an input"
         yield of_ids, "token ids"
+        yield of_positions, "the positions and a width"
     if arguments.has("size") and arguments.has("width"):
         for first, second in permutations(("size", "width")):
 

@@ -63,6 +63,9 @@ def resolve(function: Callable[..., Any]) -> list[Served]:
         except Exception as error:
             reasons.append(f"{type(error).__name__}: {' '.join(str(error).split())}")
             continue
+        own = any(arguments.has(name) for name in ("temperature", "top_k", "top_p", "min_p", "cut"))
+        if not own and bool((got == 0).any()):
+            raise Unresolved(f"{arguments.name} filters by a number of its own, whose meaning is not known")
         facts = [Fact("logits", "(V,)" if rows else "(B, V)", "it runs so"), Fact("gives", how, "its result")]
         make = partial(_make, function, arguments, rows)
         said = {"default_top_k": _default_top_k(function, arguments)}

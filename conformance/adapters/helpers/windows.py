@@ -96,7 +96,7 @@ def parts_apart(split: Called) -> Iterator[Trouble]:
 
 @helper(
     "returns-to-go-are-sums-of-later-rewards",
-    r"returns?_?to_?go|rtg|discount|rewards?_?to_?go|compute_returns|cumsum",
+    r"returns?_?to_?go|rtg|discount|rewards?_?to_?go|compute_returns",
     {"gamma": r"gamma|discount(_factor)?|g", "rewards": r"rewards?|r|x|rews?"},
     ("rewards",),
 )

@@ -48,8 +48,11 @@ def layout_of(
 
 def _of_the_last(result: Any) -> int:
     """How many floating tensors the last entry of a list has whose entries are alike: what each layer of a decoder
-    answers, the last one best. 0 where the result is no such list."""
+    answers, the last one best. 0 where the result is no such list. Tensors alone are so in a list, and not in a
+    tuple, whose entries may be anything."""
     entries = result if isinstance(result, (list, tuple)) and not hasattr(result, "_fields") else ()
+    if type(result) is list and len(entries) > 1 and all(isinstance(entry, Tensor) for entry in entries):
+        return int(all(entry.shape == entries[0].shape and entry.is_floating_point() for entry in entries))
     if len(entries) < 2 or any(isinstance(entry, Tensor) for entry in entries):
         return 0
     shapes = [[t.shape for t in tensors_in(entry) if t.is_floating_point()] for entry in entries]

@@ -36,6 +36,7 @@ from conformance.adapters.whole.statements import argument_line
 from conformance.adapters.whole.used_functions import functions_called_by, text_of
 from conformance.adapters.whole.watching import user_line
 from conformance.protocol import NotProvided
+from conformance.watch.comparing import are_cut_anew
 
 _LOSS = re.compile(r"loss|(train|training|shared|valid(ation)?)_step|^_?step$|objective|(^|_)nll|criterion", re.I)
 _OF_CLASSES = re.compile(r"cross_entropy|nll_loss")
@@ -56,8 +57,9 @@ class Criterion:
     """One call of a loss of torch's, or one that is written out ("written"). name: of the function. given, target: as
     handed in. reaches: the gradient of the result by `given`; None where the result does not depend on it. trains:
     `given` has a gradient at all. memory: what it was given, tensors by the address and order of their numbers.
-    squashed: whether what it was given comes from a sigmoid or softmax, rearranged at most. log_target, ignored: as
-    kl_div and cross_entropy take them."""
+    squashed: whether what it was given comes from a sigmoid or softmax, rearranged at most. cut_anew: whether scores of
+    words were given another shape where they should be turned. log_target, ignored: as kl_div and cross_entropy take
+    them."""
 
     name: str
     given: Tensor
@@ -67,6 +69,7 @@ class Criterion:
     reaches: Tensor | None = None
     memory: tuple[Any, ...] = ()
     squashed: bool = False
+    cut_anew: bool = False
     log_target: bool = False
     ignored: int = -100
 
@@ -179,7 +182,8 @@ class _Criteria(TorchFunctionMode):
                 memory = _memory((given, target, args[2:], sorted((n, v) for n, v in kwargs.items() if v is not given)))
                 criterion = Criterion(name, given, target, user_line(), given.requires_grad, memory=memory)
                 is_log, ignored = bool(kwargs.get("log_target", False)), _ignored(args, kwargs)
-                self.seen.append(replace(criterion, squashed=is_squashed(given), log_target=is_log, ignored=ignored))
+                criterion = replace(criterion, squashed=is_squashed(given), cut_anew=are_cut_anew(given))
+                self.seen.append(replace(criterion, log_target=is_log, ignored=ignored))
         return func(*args, **kwargs)
 
 

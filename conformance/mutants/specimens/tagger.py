@@ -9,7 +9,7 @@ class Tagger(nn.Module):
     """Tokens (B, T) to the scores of tags (B, T, n_tags) and of classes (B, n_classes), and the loss of what is given:
     tags (B, T), -100 for none, and classes (B)."""
 
-    def __init__(self, vocab_size=40, n_tags=5, n_classes=3, d_model=16, n_heads=2, n_layers=2, max_len=24, pad_id=0):
+    def __init__(self, vocab_size=40, n_tags=4, n_classes=3, d_model=16, n_heads=2, n_layers=2, max_len=24, pad_id=0):
         super().__init__()
         self.pad_id = pad_id
         self.words, self.places = nn.Embedding(vocab_size, d_model), nn.Embedding(max_len, d_model)
