@@ -215,8 +215,8 @@ changed(
 changed(
     "BeamsTakeOtherHistories",
     TRANSLATOR,
-    "index // steps.shape[-1]",
-    "index % len(beams)",
+    "beam, word = index // steps.shape[-1],",
+    "beam, word = index % len(beams),",
     breaks=("beam-search-scores-are-those-of-its-tokens",),
     defect="A word is put behind the history of another beam.",
 )

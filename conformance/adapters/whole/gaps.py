@@ -43,7 +43,7 @@ class GapProbes(PlaceProbes):
         one, data = self.calling.main, {x.parameter for x in self.calling.inputs}
         names = [n for n in inspect.signature(self.module.forward).parameters if n not in data]
         names = [n for n in names if _OBSERVED.fullmatch(n.lower()) and n not in self.calling.fixed]
-        if self.calling.two_sided or one.meaning != "x" or not names:
+        if len(self.calling.inputs) > 1 or one.meaning != "x" or not names:
             raise NotProvided("it reads no series that may have gaps")
         name = names[0]
         held = [name, *self._other_names(name)]

@@ -146,7 +146,9 @@ def test_of_several_quantiles_the_middle_one_is_the_forecast(cls, expected):
 
 
 LEVELS, PLACES = "forecast-quantiles-are-taught-their-levels", "forecast-channels-keep-their-places"
-ERROR, WEIGHED = "error = future[..., None] - self(x)", "torch.maximum(self.levels * error, (self.levels - 1) * error)"
+ERROR = "error = ((future - level) / scale)[..., None] - self(x)"
+WEIGHED = "torch.maximum(self.levels * error, (self.levels - 1) * error)"
+TURNED = "((x - level) / scale * self.gain).transpose(1, 2).reshape("
 
 
 @pytest.mark.parametrize(
@@ -154,9 +156,9 @@ ERROR, WEIGHED = "error = future[..., None] - self(x)", "torch.maximum(self.leve
     [
         (LEVELS, {}, "PASS"),
         (LEVELS, {WEIGHED: "2 * ((self.levels - (error < 0).float()) * error)"}, "PASS"),
-        (LEVELS, {ERROR: "error = self(x) - future[..., None]"}, "FAIL"),
+        (LEVELS, {ERROR: "error = self(x) - ((future - level) / scale)[..., None]"}, "FAIL"),
         (LEVELS, {WEIGHED: "error.square()"}, "NOT_PROVIDED"),
-        (PLACES, {"(x * self.gain).transpose(1, 2).reshape(": "(x * self.gain).reshape("}, "FAIL"),
+        (PLACES, {TURNED: TURNED.replace(".transpose(1, 2)", "")}, "FAIL"),
         (PLACES, {}, "PASS"),
         ("positions-differ-from-place-to-place", {"torch.randn(1, count, width)": "torch.randn(1, 1, width)"}, "FAIL"),
     ],

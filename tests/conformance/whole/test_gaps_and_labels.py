@@ -4,6 +4,7 @@ mean: what is right passes, and a real mistake of the same place is told."""
 from __future__ import annotations
 
 import math
+import sys
 
 import pytest
 
@@ -12,6 +13,7 @@ import torch.nn.functional as F  # noqa: E402
 from torch import nn  # noqa: E402
 from wholes import pointed  # noqa: E402
 
+from conformance.adapters import SpecificationError, resolve  # noqa: E402
 from conformance.check import CHECKS  # noqa: E402
 from conformance.runner import run_check  # noqa: E402
 
@@ -277,3 +279,59 @@ class LooksForOthersInALine(Deep):
 )
 def test_names_by_which_numbers_are_chosen_exist(cls, verdict):
     assert said(cls, LOOKED_FOR) == verdict
+
+
+# --- lists of layers, codes of positions, sums and filters ---------------------------------------------
+
+
+class EachLayer(nn.Module):
+    """Gives what each of its layers answers, in a list."""
+
+    def __init__(self, width=16):
+        super().__init__()
+        self.layers = nn.ModuleList(nn.TransformerEncoderLayer(width, 2, 24, 0.0, batch_first=True) for _ in range(2))
+
+    def forward(self, hidden_states):
+        found = []
+        for layer in self.layers:
+            hidden_states = layer(hidden_states)
+            found.append(hidden_states)
+        return found
+
+
+def test_of_a_list_of_layers_the_last_one_answers():
+    assert said(EachLayer, "model-every-parameter-gets-a-gradient") == "PASS"
+
+
+FUNCTIONS = """
+import torch
+
+def position_embedding(input, d_model):
+    input = input.view(-1, 1)
+    angle = input / 10000 ** (2 * torch.arange(d_model // 2).float().view(1, -1) / d_model)
+    out = torch.zeros(len(input), d_model)
+    out[:, ::2], out[:, 1::2] = torch.sin(angle), torch.cos(angle)
+    return out
+
+def top_p(logits, thres=0.9):
+    values, order = torch.sort(logits, descending=True)
+    gone = values.softmax(-1).cumsum(-1) > 1 - thres
+    gone[:, 1:] = gone[:, :-1].clone()
+    gone[:, 0] = False
+    return values.masked_fill(gone, float("-inf")).scatter(1, order, values.masked_fill(gone, float("-inf")))
+
+def cumsum_exclusive(x, dim=-1):
+    return x.cumsum(dim) - x
+"""
+
+
+def test_functions_are_taken_for_what_they_are(tmp_path, monkeypatch):
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    path = tmp_path / "functions_of_a_test.py"
+    path.write_text(FUNCTIONS)
+    codes = resolve(f"{path}:position_embedding")
+    assert run_check(CHECKS["positions-run-along-the-sequence"], codes, "quick").verdict.name == "PASS"
+    filtering = resolve(f"{path}:top_p")
+    assert run_check(CHECKS["no-top-k-keeps-every-token"], filtering, "quick").verdict.name == "NOT_PROVIDED"
+    with pytest.raises(SpecificationError):
+        resolve(f"{path}:cumsum_exclusive")
