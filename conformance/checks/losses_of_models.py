@@ -584,3 +584,24 @@ def scores_are_turned(impl: Any, draw: Draw) -> Evidence:
                     )
                 )
     return together(parts, "none of its losses takes classes before places")
+
+
+@check("losses-compare-vectors-of-length-one", roles=("model",))
+def vectors_of_length_one(impl: Any, draw: Draw) -> Evidence:
+    """What a loss normalises before it compares it are vectors, and not the steps of each of their numbers."""
+    subject = impl.build("model", {})
+    widths = subject.table_widths()
+    parts = []
+    for run in subject.loss_runs():
+        for (_, steps, width), place in run.over_steps:
+            if width in widths and steps not in widths:
+                parts.append(
+                    true(f"what {run.name} normalises", False, expected="vectors", got="the steps of a text").saying(
+                        diagnosis="normalize works along the second axis where nothing else is said: of states "
+                        "(B, T, d) that is the time. So these are no vectors of length 1, and each step depends on "
+                        "later ones.",
+                        place=place,
+                        mend="F.normalize(states, dim=-1)",
+                    )
+                )
+    return together(parts, "no loss of its normalises along the second of three axes")

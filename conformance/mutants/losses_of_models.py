@@ -301,3 +301,11 @@ changed(
     breaks=("losses-get-scores-that-are-turned",),
     defect="Classes go before places by another shape, and not by a transpose.",
 )
+changed(
+    "StatesAreNormalisedOverTheSteps",
+    RECOMMENDER,
+    'torch.einsum("ntd,ntkd->ntk", self.states(read), tables)',
+    'torch.einsum("ntd,ntkd->ntk", F.normalize(self.states(read)), tables)',
+    breaks=("losses-compare-vectors-of-length-one",),
+    defect="States are normalised along the second axis, which is the time.",
+)

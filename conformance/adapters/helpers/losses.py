@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator
 from contextlib import suppress
@@ -118,11 +119,15 @@ def pinball(loss: Called) -> Iterator[Trouble]:
 @helper(
     "soft-labels-are-weighed-by-their-share",
     r"soft_?(target_?)?(cross_?entropy|ce|loss|label)|cross_?entropy_(with_)?soft|mixup_(loss|criterion)",
-    {"target": _TARGET + r"|soft(_targets?)?|probs?|p", "logits": r"logits?|pred(s|ictions?)?|x|out(puts?)?|input"},
+    {
+        "smoothing": r"(label_?)?smooth(ing)?|eps(ilon)?",
+        "target": _TARGET + r"|soft(_targets?)?|probs?|p",
+        "logits": r"logits?|pred(s|ictions?)?|x|out(puts?)?|input",
+    },
     ("logits", "target"),
 )
 def soft_labels(loss: Called) -> Iterator[Trouble]:
-    """The mean over the rows of - sum of target times log-probability."""
+    """The mean over the rows of - sum of target times log-probability; smoothed labels sum to one, too."""
     logits = noise(4, 5)
     target = noise(4, 5, seed=2).softmax(-1)
     made = tensor(loss(logits=logits, target=target))
@@ -139,6 +144,19 @@ def soft_labels(loss: Called) -> Iterator[Trouble]:
             shown(wanted[0]),
             shown(made),
         )
+    elif loss.has("smoothing"):
+        smoothed = tensor(loss(logits=torch.zeros_like(logits), target=target, smoothing=0.2)).reshape(-1)
+        share = (
+            float(smoothed[0]) / math.log(5) / (4 if made.numel() == 1 and near(made.reshape(()), rows.sum()) else 1)
+        )
+        if abs(share - 1) > 1e-4:
+            yield Trouble(
+                f"{loss.name}: labels that are smoothed by 0.2 sum to {share:.3g}.",
+                "1",
+                f"{share:.3g}",
+                at=(r"smooth\w*\b.*\+|\+.*smooth", r"eps"),
+                mend="divide the share by the number of classes: target * (1 - eps) + eps / n",
+            )
 
 
 @helper(

@@ -200,8 +200,8 @@ class Constructions(Returns):
             return _SETTING
 
     def _handed_on(self, made_by: Any, rest: str, given: Mapping[str, Any]) -> dict[str, Any]:
-        """What the constructor hands on as ``**rest`` to another that requires it, beyond what is given; also that
-        one's defaults, where they are sized."""
+        """What the constructor hands on as ``**rest`` to another that requires it, or hands it on in turn, beyond what
+        is given; also that one's defaults, where they are sized."""
         init = getattr(made_by, "__init__", None) if isinstance(made_by, type) else made_by
         inside = self.around.scope_of(init) if isinstance(init, FunctionType) else None
         found: dict[str, Any] = {}
@@ -227,6 +227,10 @@ class Constructions(Returns):
                     found[name] = plain(self.part(name, parameter.annotation))
                 elif (sized := self.resized(name, default)) is not default:
                     found[name] = plain(sized)
+            further = next((p.name for p in parameters if p.kind is p.VAR_KEYWORD), "")
+            if further and taken_by is not made_by:
+                taken = dict.fromkeys(name for name in (*named, *(p.name for p in parameters)) if name)
+                found |= self._handed_on(taken_by, further, {**given, **taken, **found})
         return found
 
     def _settle(self, made_by: Any, bound: inspect.BoundArguments, parameter: inspect.Parameter) -> None:

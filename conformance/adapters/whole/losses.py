@@ -138,7 +138,8 @@ class LossRun:
     """A loss that was run. name: of the function; own: it is forward. texts: the words by parameter, (B, T).
     terms: losses for the router's balance that forward or a part leaves behind, and how the whole grows with each.
     prefix: how many words at the start of a text it was told are given. alone: it was given texts, and nothing else.
-    marks: the parameters that hide the last words of the first text; hidden: how many."""
+    marks: the parameters that hide the last words of the first text; hidden: how many. over_steps: the sizes of vectors
+    (B, T, d) that it brings to length 1 along the steps, and the line that does."""
 
     name: str
     own: bool
@@ -152,6 +153,7 @@ class LossRun:
     alone: bool = False
     marks: Sequence[str] = ()
     hidden: int = HIDDEN
+    over_steps: Sequence[tuple[torch.Size, str]] = ()
 
     @property
     def label_place(self) -> str:
@@ -165,15 +167,19 @@ class LossRun:
 
 
 class _Criteria(TorchFunctionMode):
-    """Records the calls of torch's losses, and keeps their graph."""
+    """Records the calls of torch's losses, and keeps their graph; and those of `normalize` along the second of three
+    axes, which is where it works by default."""
 
     def __init__(self) -> None:
         super().__init__()
         self.seen: list[Criterion] = []
+        self.over_steps: list[tuple[torch.Size, str]] = []
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         name = getattr(func, "__name__", "")
+        if name == "normalize" and args and args[0].dim() == 3 and kwargs.get("dim") == 1:
+            self.over_steps.append((args[0].shape, user_line()))
         if _OF_CLASSES.search(name) or _OF_NUMBERS.search(name):
             given, target = (
                 kwargs.get(n, args[i] if len(args) > i else None) for i, n in enumerate(("input", "target"))
@@ -340,9 +346,10 @@ def _run(subject: PadProbes, name: str, call: Callable[..., Any], given: dict[st
         for lesson in _lessons(at, c, texts, answers, lookups)
     ]
     alone = given.keys() <= texts.texts.keys()
-    return LossRun(
+    found = LossRun(
         name, name == "forward", place, texts.texts, value, seen, terms, lessons, texts.prefix, alone, texts.marks
     )
+    return replace(found, over_steps=criteria.over_steps)
 
 
 def _terms(value: Tensor | None, named: list[tuple[str, Tensor]], module: nn.Module) -> dict[str, float]:

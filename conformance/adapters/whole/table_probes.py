@@ -32,6 +32,11 @@ class TableProbes(RunningModel):
         names = self.known["tables"]
         return {p.data_ptr() for n, p in self.module.named_parameters(remove_duplicate=False) if n in names}
 
+    def table_widths(self) -> set[int]:
+        """How many numbers a row of these tables has."""
+        tables = self.token_tables()
+        return {p.shape[1] for p in self.module.parameters() if p.data_ptr() in tables and p.dim() == 2}
+
     def padding_tables(self) -> set[str]:
         """Tables of which a run reads no row but that of padding, which never learns: all of one segment, perhaps."""
         with quiet_evaluation(self.module), Lookups() as lookups:

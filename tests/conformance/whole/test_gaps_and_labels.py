@@ -146,6 +146,49 @@ def test_labels_of_words_are_told_from_those_of_texts():
         assert said(TwoLabels, claim) in ("PASS", "NOT_PROVIDED")
 
 
+LENGTHS = "losses-compare-vectors-of-length-one"
+
+
+class Cosines(nn.Module):
+    """A causal language model of items: scores behind each place, and a loss over the cosines of the states."""
+
+    def __init__(self, n_items=60, width=16):
+        super().__init__()
+        self.items, self.layer = nn.Embedding(n_items, width), nn.TransformerEncoderLayer(width, 2, 24, 0.0)
+
+    def states(self, ids):
+        future = torch.ones(ids.shape[1], ids.shape[1]).triu(1).bool()
+        return self.layer(self.items(ids).transpose(0, 1), future).transpose(0, 1)
+
+    def forward(self, ids):
+        return self.states(ids) @ self.items.weight.T
+
+    def loss(self, ids):
+        states, items = self.states(ids[:, :-1]), F.normalize(self.items.weight)
+        scores = self.of_length_one(states) @ items.T
+        return F.cross_entropy(scores.flatten(0, 1), ids[:, 1:].flatten())
+
+    def of_length_one(self, states):
+        return F.normalize(states, dim=-1)
+
+
+class CosinesOverSteps(Cosines):
+    def of_length_one(self, states):
+        return F.normalize(states)
+
+
+class CosinesOfRows(Cosines):
+    def of_length_one(self, states):
+        return F.normalize(states.flatten(0, 1)).view_as(states)
+
+
+@pytest.mark.parametrize(
+    ("cls", "verdict"), [(Cosines, "NOT_PROVIDED"), (CosinesOfRows, "NOT_PROVIDED"), (CosinesOverSteps, "FAIL")]
+)
+def test_vectors_are_normalised_and_not_steps(cls, verdict):
+    assert said(cls, LENGTHS) == verdict
+
+
 # --- streams that are dropped ----------------------------------------------------------------------
 
 STREAM = "model-keeps-the-stream-where-branches-are-dropped"

@@ -281,3 +281,18 @@ def test_norms_are_held_to_the_formula_of_their_name(functions, over, wrong):
     found = examine(functions(NORMS.format(over=over)))
     assert [one.function for one in found.wrong] == wrong
     assert "norm" not in found.tested["functions-that-normalise-take-each-token-alone"]
+
+
+SMOOTHED = """
+def soft_cross_entropy(logits, target, smoothing=0.0):
+    target = target * (1 - smoothing) + {share}
+    return -(target * logits.log_softmax(-1)).sum(-1).{over}()
+"""
+
+
+@pytest.mark.parametrize("over", ["mean", "sum"])
+@pytest.mark.parametrize(("share", "wrong"), [("smoothing / logits.shape[-1]", []), ("smoothing", ["sum to 1.8"])])
+def test_soft_labels_that_are_smoothed_sum_to_one(functions, share, over, wrong):
+    found = examine(functions(SMOOTHED.format(share=share, over=over)))
+    assert "soft-labels-are-weighed-by-their-share" in found.tested
+    assert [one.trouble.sentence.rpartition(" by 0.2 ")[2].rstrip(".") for one in found.wrong] == wrong

@@ -294,6 +294,15 @@ def test_what_is_handed_on_to_another_constructor_is_given_too(made, base, of_su
     assert net.options["depth"] == 2
 
 
+def test_what_is_handed_on_by_what_takes_all_is_given_too(made):
+    between = "class Between(nn.Module):\n    def __init__(self, **all):\n        super().__init__()\n"
+    between += "        self.core = Core(**all)\n\n\nclass Net(CLASSES)"
+    text = HANDED.replace("class Net(CLASSES)", between).replace("CLASSES", "nn.Module").replace("SUPER", "")
+    net = made("Net", text.replace("CALL", "self.between = Between(dim=dim, **rest)"))
+    assert len(net.fresh().between.core.layers) == 2
+    assert net.options["depth"] == 2
+
+
 def test_defaults_of_what_is_handed_on_are_made_small(made):
     base, of_super, call = HANDS["to a part"]
     text = HANDED.replace("CLASSES", base).replace("SUPER", of_super).replace("CALL", call)
