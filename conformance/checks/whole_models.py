@@ -151,12 +151,10 @@ def drops_in_training(impl: Any, draw: Draw) -> Evidence:
 def keeps_the_stream(impl: Any, draw: Draw) -> Evidence:
     """Where a block drops what it adds, as stochastic depth does, what it adds it to goes on."""
     subject = impl.build("module", {})
-    blocks, cut = subject.streams_cut()
-    if not blocks:
-        raise NotProvided("no block of its drops what it adds by a part of its own")
-    path = cut[0] if cut else ""
-    return true("what goes on where all branches are dropped", not cut, expected="the stream", got="nothing").saying(
-        diagnosis=f"Where what {path} adds is dropped, its whole answer is nought: the stream is dropped with it.",
+    path = subject.stream_is_dropped()
+    return true("what goes on where all branches are dropped", not path, expected="the stream", got="nothing").saying(
+        diagnosis=f"Where what {path or 'a block'} adds is dropped, its stream is dropped with it: nothing of what it "
+        "gets goes on.",
         place=(subject.line_of(_DROPS_A_SUM) or subject.made_at(path)) if path else "",
         mend="x = x + self.drop_path(branch(x)), and not self.drop_path(x + branch(x))",
     )

@@ -23,7 +23,7 @@ from conformance.adapters.whole.running import RunningModel
 from conformance.adapters.whole.statements import argument_line
 from conformance.adapters.whole.watching import argument, user_line
 from conformance.places import file_of_class, is_users
-from conformance.protocol import Arrays
+from conformance.protocol import Arrays, NotProvided
 from conformance.seeds import seed_torch
 
 _MONTE_CARLO = re.compile(r"(^|_)mc(_|$)|monte_?carlo|always_drop|drop\w*_(at|in|during)_(inf|eval|test)")
@@ -75,39 +75,48 @@ def _is_one_a_sample(mask: torch.Tensor) -> bool:
     return mask.dim() > 1 and mask.numel() == mask.shape[0]
 
 
+def _block_of(module: nn.Module, path: str) -> str:
+    """The innermost block of a list that a part stands in; "" for none."""
+    while path := path.rpartition(".")[0]:
+        holder, _, name = path.rpartition(".")
+        if name.isdigit() and isinstance(module.get_submodule(holder), nn.ModuleList):
+            return path
+    return ""
+
+
+def _dropped(*given: Any, **words: Any) -> Tensor:
+    """What stochastic depth gives where it drops all that it is handed."""
+    if len(given) != 1 or words or not isinstance(given[0], Tensor):
+        raise NotProvided("a part of it drops what it is handed, and takes more")
+    return torch.zeros_like(given[0])
+
+
 class DropProbes(RunningModel):
     """The experiments, of a running model."""
 
-    def streams_cut(self) -> tuple[int, list[str]]:
-        """How many parts drop what they add by a part of their own for it, and the paths of those whose answer depends
-        on nothing of what they get where all that is dropped is dropped: the stream is dropped, too."""
+    def stream_is_dropped(self) -> str:
+        """The path of the first block whose stream is dropped together with what it adds, where all is dropped that a
+        part of its own drops: what it gives depends on nothing then. "" where the stream goes on. Raises NotProvided
+        where no part of a block drops, or one takes more than what it drops."""
         twin = self.twin()
         drops = [path for path, part in twin.module.named_modules() if _OF_PATHS.search(type(part).__name__)]
-        owners = list(dict.fromkeys(path.rpartition(".")[0] for path in drops))
+        blocks = list(dict.fromkeys(filter(None, (_block_of(twin.module, path) for path in drops))))
+        given: dict[str, list[Tensor]] = {path: [] for path in blocks}
         for path in drops:
-            vars(twin.module.get_submodule(path))["forward"] = lambda x, *_, **__: x * 0
-        depends: dict[str, bool] = {}
+            vars(twin.module.get_submodule(path))["forward"] = _dropped
+        for path in blocks:
 
-        def seen(path: str) -> Any:
-            def hook(part: nn.Module, given: Any, result: Any) -> None:
-                x = next((one for one in given if isinstance(one, Tensor) and one.requires_grad), None)
-                made = next((one for one in tensors_in(result) if one.requires_grad and one.dim() > 1), None)
-                if x is not None and made is not None and made.shape == x.shape:
-                    (slope,) = torch.autograd.grad(
-                        made.double().square().sum(), x, allow_unused=True, retain_graph=True
-                    )
-                    depends[path] = slope is not None and bool(slope.any())
+            def seen(_: nn.Module, __: Any, result: Any, path: str = path) -> None:
+                given[path] += [next(tensors_in(result)).detach().clone()]
 
-            return hook
-
-        handles = [twin.module.get_submodule(path).register_forward_hook(seen(path)) for path in owners if path]
-        try:
-            with twin.mode(True), torch.enable_grad(), NoDropouts():
-                twin.run(twin.example())
-        finally:
-            for handle in handles:
-                handle.remove()
-        return len(depends), [path for path, does in depends.items() if not does]
+            twin.module.get_submodule(path).register_forward_hook(seen)
+        with suppress(Exception), twin.mode(True), torch.no_grad(), NoDropouts():  # what drops may take more
+            for seed in (97, 98) if blocks else ():
+                twin.run(twin.example(seed=seed))
+        pairs = {path: found for path, found in given.items() if len(found) == 2 and found[0].shape == found[1].shape}
+        if not pairs:
+            raise NotProvided("no part of its blocks drops what they add")
+        return next((path for path, (first, second) in pairs.items() if torch.equal(first, second)), "")
 
     def in_training_without_drops(self, **inputs: Any) -> Arrays:
         """The answer in training mode where nothing is dropped: which numbers are drawn may depend on other words, as
