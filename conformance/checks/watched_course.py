@@ -141,8 +141,21 @@ def over_the_batch(impl: Any, draw: Draw) -> Evidence:
 
 @check("run-class-weights-favour-the-rare", roles=RUN)
 def favour_the_rare(impl: Any, draw: Draw) -> Evidence:
-    """Class weights do not grow with how often a class occurs."""
+    """Class weights do not grow with how often a class occurs, and are those of their own classes."""
+    from conformance.watch import asking
+
     run = run_of(impl)
+    for what, place in asking.counted_by_frequency(run):
+        return broken(
+            steps_of(run)[0],
+            "which class has which weight",
+            "each its own",
+            f"the most frequent one the first: {what}",
+            at=lambda lines, place=place: lines.first(place),  # type: ignore[misc]
+            diagnosis="most_common gives the counts by their size, and what they are counts of is left out: most "
+            "classes have the weight of another one.",
+            mend="take the counts in the order of the classes: [counts[name] for name in classes]",
+        )
     weighted = [loss for loss in trained(run) if loss.weights]
     counts = [sum(each) for each in zip(*(loss.labels for loss in weighted), strict=True)] if weighted else []
     used = [(w, n) for w, n in zip(weighted[0].weights, counts, strict=True) if n >= 5 and w > 0] if weighted else []

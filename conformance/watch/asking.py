@@ -46,6 +46,23 @@ def _is_sorted(row: list[Loss]) -> bool:
     return len(row) >= FEWEST and len(alone) >= 2
 
 
+def counted_by_frequency(run: Any) -> Iterator[tuple[str, str]]:
+    """Counts that weights are made of, in the order of `most_common` and without what they are counts of: what is
+    written, and where."""
+    for source in sources(run):
+        for node in source.nodes:
+            if not isinstance(node, (ast.ListComp, ast.GeneratorExp)):
+                continue
+            loop, around = node.generators[0], source.function(node)
+            counts = isinstance(loop.iter, ast.Call) and getattr(loop.iter.func, "attr", "") == "most_common"
+            key = loop.target.elts[0] if isinstance(loop.target, ast.Tuple) and len(loop.target.elts) == 2 else None
+            named = {n.id for part in (node.elt, *loop.ifs) for n in ast.walk(part) if isinstance(n, ast.Name)}
+            is_lost = isinstance(key, ast.Name) and key.id not in named
+            said = f"{getattr(around, 'name', '')} {ast.unparse(source.statement(node))}"
+            if counts and is_lost and re.search(r"weight|freq", said) and re.search(r"tensor|array", said):
+                yield ast.unparse(node), source.place(node)
+
+
 _TASKS = re.compile(r"task|continual|incremental|episod|curricul|domain", re.IGNORECASE)
 
 

@@ -146,9 +146,8 @@ def soft_labels(loss: Called) -> Iterator[Trouble]:
         )
     elif loss.has("smoothing"):
         smoothed = tensor(loss(logits=torch.zeros_like(logits), target=target, smoothing=0.2)).reshape(-1)
-        share = (
-            float(smoothed[0]) / math.log(5) / (4 if made.numel() == 1 and near(made.reshape(()), rows.sum()) else 1)
-        )
+        is_sum = made.numel() == 1 and near(made.reshape(()), rows.sum())
+        share = float(smoothed[0]) / math.log(5) / (4 if is_sum else 1)
         if abs(share - 1) > 1e-4:
             yield Trouble(
                 f"{loss.name}: labels that are smoothed by 0.2 sum to {share:.3g}.",

@@ -103,6 +103,10 @@ def _in_place_of_none(made_by: Any, name: str) -> int | None:
     return None
 
 
+Words = dict[str, Any]
+"""Arguments by their names."""
+
+
 class _Later:
     """An argument that is evaluated when it is known which parameter takes it."""
 
@@ -199,7 +203,7 @@ class Constructions(Returns):
                 raise
             return _SETTING
 
-    def _handed_on(self, made_by: Any, rest: str, given: Mapping[str, Any]) -> dict[str, Any]:
+    def _handed_on(self, made_by: Any, rest: str, given: Mapping[str, Any], on_the_way: tuple[Any, ...] = ()) -> Words:
         """What the constructor hands on as ``**rest`` to another that requires it, or hands it on in turn, beyond what
         is given; also that one's defaults, where they are sized."""
         init = getattr(made_by, "__init__", None) if isinstance(made_by, type) else made_by
@@ -228,9 +232,9 @@ class Constructions(Returns):
                 elif (sized := self.resized(name, default)) is not default:
                     found[name] = plain(sized)
             further = next((p.name for p in parameters if p.kind is p.VAR_KEYWORD), "")
-            if further and taken_by is not made_by:
+            if further and taken_by not in (made_by, *on_the_way):
                 taken = dict.fromkeys(name for name in (*named, *(p.name for p in parameters)) if name)
-                found |= self._handed_on(taken_by, further, {**given, **taken, **found})
+                found |= self._handed_on(taken_by, further, {**given, **taken, **found}, (*on_the_way, made_by))
         return found
 
     def _settle(self, made_by: Any, bound: inspect.BoundArguments, parameter: inspect.Parameter) -> None:

@@ -207,10 +207,9 @@ class ForecastProbes(LossProbes):
         if len(self.calling.inputs) > 1 or one.meaning != "x":
             raise NotProvided("it reads no series")
         x = twin.tensors(twin.example(2, None if one.length else 16, seed=96))["x"] * 1e3
-        others = (x, 3 * x + 500)
         with twin.mode(False), torch.no_grad(), default_dtype(self.torch_dtype):
-            given = [twin.calling.arguments({"x": one, "pad_id": 0}) for one in others]
-            plain = [next(t for t in tensors_in(twin.module(**one)) if t.is_floating_point()) for one in given]
+            given = [twin.calling.arguments({"x": series, "pad_id": 0}) for series in (x, 3 * x + 500)]
+            plain = [next(t for t in tensors_in(twin.module(**said)) if t.is_floating_point()) for said in given]
             found = []
             for name, function in inspect.getmembers(type(self.module), inspect.isfunction):
                 wanted = list(inspect.signature(function).parameters.values())[1:]

@@ -9,7 +9,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from conformance.watch import averages, drawing, measures  # noqa: E402
+from conformance.watch import asking, averages, drawing, measures  # noqa: E402
 from conformance.watch.lines import Source  # noqa: E402
 
 PLACES = {
@@ -19,6 +19,7 @@ PLACES = {
     measures.means_over_masked: 1,
     measures.mixtures: "place",
     averages.raw_by_choice: "place",
+    asking.counted_by_frequency: 1,
 }
 
 
@@ -184,3 +185,17 @@ if accuracy > best:
 def test_what_was_measured_is_kept(monkeypatch, measured, kept, is_told):
     found = told(monkeypatch, averages.raw_by_choice, CHOICE.format(measured=measured, kept=kept))
     assert bool(found) is is_told
+
+
+@pytest.mark.parametrize(
+    ("line", "is_told"),
+    [
+        ("freq = torch.tensor([n for _, n in count.most_common()])", True),
+        ("freq = torch.tensor([count[name] for name in classes])", False),
+        ("freq = torch.tensor([index[name] for name, n in count.most_common()])", False),
+        ("words = [word for word, _ in count.most_common(100)]", False),
+    ],
+)
+def test_counts_are_in_the_order_of_the_classes(monkeypatch, line, is_told):
+    text = f"def class_weights(count, classes):\n    {line}\n    return 1 / freq\n"
+    assert told(monkeypatch, asking.counted_by_frequency, text) == [line] * is_told
