@@ -273,6 +273,24 @@ def classifier_padding(impl: Any, draw: Draw) -> Evidence:
     return padded_equal(subject, inputs, name, draw)
 
 
+@check("padding-hides-what-stands-beside-it", roles=("model",))
+def hides_beside(impl: Any, draw: Draw) -> Evidence:
+    """What stands beside padding, such as letters beside words, changes no answer to real words."""
+    subject = impl.build("model", {})
+    if subject.tokens_compete:
+        raise NotProvided("its tokens compete with each other")
+    told, name = subject.read_beside_padding()
+    return true(f"answers to other numbers beside padding ({told} inputs)", not name, "the same", "others").saying(
+        diagnosis=f"{name} stands beside the words, and what it has where these are padding changes the answers to "
+        "real words: something is taken over all places.",
+        place=subject.line_of(
+            rf"(_norm|normalize)\(.*\b{name.rstrip('s')}|\b{name.rstrip('s')}\w*\.(mean|max|sum|std)\("
+        )
+        or subject.place(),
+        mend="leave the places of padding out of means and norms",
+    )
+
+
 LEFT = r"(?i)left[- ]?(pad|side)|pad\w*\b[^.\n]{0,40}\bleft\b"
 NOT_LEFT = (
     r"(?i)\b(no|not|never|without|instead of)\b[^.\n]{0,30}\bleft\b|\bleft\b[^.\n]{0,40}\b(un|not )supported|"

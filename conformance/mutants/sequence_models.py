@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from conformance.mutants.source import BERT, CLASSIFIER, TRANSLATOR, VIT, changed
+from conformance.mutants.source import BERT, CLASSIFIER, TAGGER, TRANSLATOR, VIT, changed
 
 TARGET_CAUSAL = "sequence-model-target-is-causal"
 TARGET_EARLIER = "sequence-model-target-sees-every-earlier-token"
@@ -137,4 +137,12 @@ changed(
     "torch.ones_like(ids).cumsum(1)",
     breaks=("model-left-padding-changes-nothing-where-said",),
     defect="Positions count padding, too, so that padding on the left moves a sentence.",
+)
+changed(
+    "LettersOfPaddingAreNormalised",
+    TAGGER,
+    "F.layer_norm(spelled, spelled.shape[-1:])",
+    "F.layer_norm(spelled, spelled.shape[1:])",
+    breaks=("padding-hides-what-stands-beside-it",),
+    defect="Letters are normalised over all words of a text, padding among them.",
 )

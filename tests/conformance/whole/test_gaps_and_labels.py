@@ -189,6 +189,28 @@ def test_vectors_are_normalised_and_not_steps(cls, verdict):
     assert said(cls, LENGTHS) == verdict
 
 
+# --- what stands beside words ---------------------------------------------------------------------------
+
+BESIDE = "padding-hides-what-stands-beside-it"
+
+
+class Remembers(nn.Module):
+    """Tags words, and reads states of another text, which has a length of its own."""
+
+    def __init__(self, vocab_size=40, width=16, pad_id=0):
+        super().__init__()
+        self.pad_id, self.words, self.tags = pad_id, nn.Embedding(vocab_size, width), nn.Linear(width, 5)
+        self.layer = nn.TransformerEncoderLayer(width, 2, 24, 0.0, batch_first=True)
+
+    def forward(self, input_ids, states):
+        hidden = self.layer(self.words(input_ids), src_key_padding_mask=input_ids == self.pad_id)
+        return self.tags(hidden + (hidden @ states.transpose(1, 2)).softmax(-1) @ states)
+
+
+def test_what_has_a_length_of_its_own_does_not_stand_beside_words():
+    assert said(Remembers, BESIDE) == "NOT_PROVIDED"
+
+
 # --- streams that are dropped ----------------------------------------------------------------------
 
 STREAM = "model-keeps-the-stream-where-branches-are-dropped"
