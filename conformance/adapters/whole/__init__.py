@@ -26,7 +26,9 @@ conditions, hypotheses, results    what a writer hands forward, what it and forw
 balance     the losses for the balance of experts
 pair_losses, drawn_items, diffusing    losses of pairs, losses that draw false items, what a diffusion model adds
 denoising   which noise the losses of a diffusion model add, and how much is left at each step of its samplers
-mixed_losses    losses that mix samples
+mixed_losses, span_losses, several_labels    losses that mix samples, of spans, of labels of words and of their text
+gaps, beside_words    series with gaps, and what stands beside the words of a text
+looked_for, starts_told    what a constructor looks for by name, and by which numbers it starts it
 row_methods methods beside forward that give each text a number or a vector
 findings    the shape of a finding, and the claims that findings break
 """
