@@ -340,15 +340,15 @@ def batches_move_on(impl: Any, draw: Draw) -> Evidence:
 @check("run-words-keep-their-numbers", roles=RUN)
 def words_keep_their_numbers(impl: Any, draw: Draw) -> Evidence:
     """The numbers that texts are given are the same in every process."""
-    from conformance.watch import cutting
+    from conformance.watch import hashing
 
-    step, found = told_by_text(impl, cutting.hashed, "no number was seen that comes of Python's hash")
+    step, (what, place) = told_by_text(impl, hashing.hashed, "no number was seen that comes of Python's hash")
     return broken(
         step,
         "the number of a text in the next process",
         "the same",
-        f"another one: {found.what}",
-        at=lambda lines: lines.first(found.place),
+        f"another one: {what}",
+        at=lambda lines: lines.first(place),
         diagnosis="Python's hash of a text is another one in every process: what was learned by it, or set apart, is "
         "lost in the next.",
         mend="zlib.crc32(text.encode()), or a table of words that is saved",

@@ -1,4 +1,4 @@
-"""What a script's text says of the batches that it cuts by hand, and of the numbers that it gives to words."""
+"""What a script's text says of the batches that it cuts by hand."""
 
 from __future__ import annotations
 
@@ -12,8 +12,6 @@ from conformance.watch.stated import sources
 
 _BATCH = re.compile(r"(^|[._])(batch(_?size)?|bs|bsz|b)$|batch_?size", re.IGNORECASE)
 _WINDOWS = re.compile(r"window|block|context|seq|stride|sliding", re.IGNORECASE)
-HASHED = re.compile(r"(?<![\w.])hash\((?!\()[^()]*(\([^()]*\))?[^()]*\)\s*%")
-"""A place in a table that Python's own hash of a text gives. That of a tuple may be one of numbers, which stays."""
 
 
 class Cut(NamedTuple):
@@ -63,11 +61,3 @@ def _counts_batches(source: Source, node: ast.AST, name: str) -> bool:
 
 def _bound(node: ast.Assign | ast.AugAssign) -> list[ast.expr]:
     return node.targets if isinstance(node, ast.Assign) else [node.target]
-
-
-def hashed(run: Any) -> Iterator[Cut]:
-    """Where a number comes of Python's hash of a text, which is another one in every process."""
-    for source in sources(run):
-        for node in source.nodes:
-            if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mod) and HASHED.search(ast.unparse(node)):
-                yield Cut(ast.unparse(node), "", source.place(node))

@@ -4,8 +4,6 @@ import urllib.error
 
 import pytest
 
-from tools.browser import Browser, missing
-
 pytestmark = pytest.mark.browser
 
 COUNTER = """<!doctype html><title>Counter</title><p>0</p><script>
@@ -14,30 +12,26 @@ onclick = () => { n += 1; requestAnimationFrame(() => { document.querySelector('
 </script>"""
 
 
-@pytest.fixture(scope="module")
-def browser(tmp_path_factory):
-    if lacking := missing():
-        pytest.skip(f"{lacking} is not here")
-    page = tmp_path_factory.mktemp("pages") / "counter.html"
+@pytest.fixture
+def counter(browser, tmp_path):
+    page = tmp_path / "counter.html"
     page.write_text(COUNTER, encoding="utf-8")
-    found = Browser()
-    found.open(page)
-    yield found
-    found.close()
+    browser.open(page)
+    return browser
 
 
-def test_what_a_click_asks_for_is_drawn_before_it_is_read(browser):
-    before = int(browser.run("return document.querySelector('p').textContent"))
+def test_what_a_click_asks_for_is_drawn_before_it_is_read(counter):
+    before = int(counter.run("return document.querySelector('p').textContent"))
     for n in range(1, 31):
-        browser.run("document.querySelector('p').click()")
-        assert int(browser.run("return document.querySelector('p').textContent")) == before + n
+        counter.run("document.querySelector('p').click()")
+        assert int(counter.run("return document.querySelector('p').textContent")) == before + n
 
 
-def test_a_script_gets_its_arguments_and_may_give_a_promise(browser):
-    assert browser.run("return arguments[0] + arguments[1] // the sum", 2, 3) == 5
-    assert browser.run("return new Promise(done => setTimeout(() => done('later'), 20))") == "later"
+def test_a_script_gets_its_arguments_and_may_give_a_promise(counter):
+    assert counter.run("return arguments[0] + arguments[1] // the sum", 2, 3) == 5
+    assert counter.run("return new Promise(done => setTimeout(() => done('later'), 20))") == "later"
 
 
-def test_what_a_script_throws_is_told(browser):
+def test_what_a_script_throws_is_told(counter):
     with pytest.raises(urllib.error.HTTPError, match="null"):
-        browser.run("return document.querySelector('#nowhere').textContent")
+        counter.run("return document.querySelector('#nowhere').textContent")

@@ -5,7 +5,6 @@ from pathlib import Path
 import pytest
 
 from tools import screens
-from tools.browser import Browser, missing
 
 HEAD = "<!doctype html><meta name=viewport content='width=device-width'><style>body { margin: 8px } </style><article>"
 
@@ -24,15 +23,6 @@ RIGHT = """<h1>Title</h1><p>words <code>code</code> and <b>more</b></p>
 <details><summary>closed</summary>hidden</details>""".replace("{}", "much, " * 40)
 
 PICTURE = "<svg xmlns='http://www.w3.org/2000/svg' width='200' height='60'>{}</svg>"
-
-
-@pytest.fixture(scope="module")
-def browser():
-    if lacking := missing():
-        pytest.skip(f"{lacking} is not here")
-    found = Browser()
-    yield found
-    found.close()
 
 
 def seen(browser, folder, name, text, width=400):

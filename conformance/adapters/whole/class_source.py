@@ -43,6 +43,18 @@ def source_of(cls: type) -> tuple[str, str, int] | None:
     return None
 
 
+@cache
+def tree_of(cls: type) -> tuple[ast.Module, str, int] | None:
+    """The syntax of a class of the user's, its file and its first line; None where there is none."""
+    found = source_of(cls)
+    if found is None:
+        return None
+    text, file, first = found
+    with suppress(SyntaxError):
+        return ast.parse(dedent(text)), file, first
+    return None
+
+
 @lru_cache(maxsize=32)
 def _classes(text: str) -> dict[str, tuple[int, int]]:
     """Of each class in a file, by its qualified name: its first line, with decorators, and its last. Kept, since

@@ -6,11 +6,9 @@ import ast
 import re
 import sys
 from collections.abc import Iterator
-from contextlib import suppress
 from dataclasses import dataclass
-from textwrap import dedent
 
-from conformance.adapters.whole.class_source import source_of
+from conformance.adapters.whole.class_source import tree_of
 from conformance.adapters.whole.findings import Finding
 from conformance.adapters.whole.record import Place, Record
 from conformance.adapters.whole.usage import surroundings
@@ -27,28 +25,24 @@ def looked_for(record: Record) -> Iterator[Finding]:
     neither begin nor end with it, as they are asked to."""
     for module in record.module.modules():
         cls: type = type(module)
-        found = source_of(cls)
-        if found is None:
-            continue
-        text, file, first = found
-        with suppress(SyntaxError):
-            for test, words in _conditions(ast.parse(dedent(text))):
-                names = [*dict(module.named_parameters()), *dict(module.named_modules())]
-                if any(any(map(one.holds_of, names)) for one in words):
-                    continue
-                near = next((name for name in names for one in words if one.text in name), "")
-                if near or not any(_is_written(cls, one.text) for one in words):
-                    asked = " or ".join(map(str, words))
-                    yield Finding(
-                        "modules-that-are-looked-for-by-name-exist",
-                        f"No parameter of {cls.__name__} {asked}{f', but {near}' if near else ''}: what is done to it "
-                        "at the start is done to none.",
-                        Place(file, first + test.lineno - 1),
-                        "the name of a parameter",
-                        f"none {asked}",
-                        "Look for the name that the part has here.",
-                        paths=(next(path for path, one in record.module.named_modules() if one is module),),
-                    )
+        tree, file, first = tree_of(cls) or (None, "", 0)
+        for test, words in _conditions(tree) if tree is not None else ():
+            names = [*dict(module.named_parameters()), *dict(module.named_modules())]
+            if any(any(map(one.holds_of, names)) for one in words):
+                continue
+            near = next((name for name in names for one in words if one.text in name), "")
+            if near or not any(_is_written(cls, one.text) for one in words):
+                asked = " or ".join(map(str, words))
+                yield Finding(
+                    "modules-that-are-looked-for-by-name-exist",
+                    f"No parameter of {cls.__name__} {asked}{f', but {near}' if near else ''}: what is done to it at "
+                    "the start is done to none.",
+                    Place(file, first + test.lineno - 1),
+                    "the name of a parameter",
+                    f"none {asked}",
+                    "Look for the name that the part has here.",
+                    paths=(next(path for path, one in record.module.named_modules() if one is module),),
+                )
 
 
 @dataclass(frozen=True)

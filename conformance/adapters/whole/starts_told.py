@@ -5,10 +5,8 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
-from contextlib import suppress
-from textwrap import dedent
 
-from conformance.adapters.whole.class_source import source_of
+from conformance.adapters.whole.class_source import tree_of
 from conformance.adapters.whole.findings import Finding
 from conformance.adapters.whole.record import Place, Record
 
@@ -19,25 +17,20 @@ _LARGEST = 0.5
 
 def told_as_means(record: Record) -> Iterator[Finding]:
     """Where ``nn.init.normal_(weight, 0.02)`` makes numbers around 0.02 with a deviation of 1."""
-    for module in record.module.modules():
-        cls: type = type(module)
-        found = source_of(cls)
-        if found is None:
-            continue
-        text, file, first = found
-        with suppress(SyntaxError):
-            for call in (node for node in ast.walk(ast.parse(dedent(text))) if isinstance(node, ast.Call)):
-                mean = _mean_alone(call)
-                if mean is not None and _is_a_deviation(mean):
-                    said = ast.unparse(mean)
-                    yield Finding(
-                        "modules-start-by-a-deviation-and-not-a-mean",
-                        f"{ast.unparse(call.func)} takes {said} as the mean: the numbers have a deviation of 1.",
-                        Place(file, first + call.lineno - 1),
-                        f"a deviation of {said}",
-                        f"a mean of {said}",
-                        f"Name it: std={said}.",
-                    )
+    for cls in dict.fromkeys(map(type, record.module.modules())):
+        tree, file, first = tree_of(cls) or (None, "", 0)
+        for call in ast.walk(tree) if tree is not None else ():
+            mean = _mean_alone(call) if isinstance(call, ast.Call) else None
+            if isinstance(call, ast.Call) and mean is not None and _is_a_deviation(mean):
+                said = ast.unparse(mean)
+                yield Finding(
+                    "modules-start-by-a-deviation-and-not-a-mean",
+                    f"{ast.unparse(call.func)} takes {said} as the mean: the numbers have a deviation of 1.",
+                    Place(file, first + call.lineno - 1),
+                    f"a deviation of {said}",
+                    f"a mean of {said}",
+                    f"Name it: std={said}.",
+                )
 
 
 def _mean_alone(call: ast.Call) -> ast.expr | None:
