@@ -158,20 +158,25 @@ def _numbered_anew(owner: Any, transformers: Any) -> Any:
     load: Callable[..., Any] = owner.from_pretrained.__func__
 
     def from_pretrained(cls: Any, name: Any, *given: Any, **words: Any) -> Any:
-        import tokenizers  # transformers needs it, too
-
         with suppress(OSError, ValueError):
             found = load(cls, name, *given, **{**words, "local_files_only": True})
             if len(found) > len(found.all_special_tokens):  # it may be made without any file, and knows no word then
                 return found
-        signs = {number: f"[{sign.upper()}]" for number, sign in _SIGNS.items()}
-        known = {signs.get(number, f"word{number}"): number for number in range(WORDS)}
-        made = tokenizers.Tokenizer(tokenizers.models.WordLevel(known, unk_token=signs[100]))
-        made.pre_tokenizer = tokenizers.pre_tokenizers.Whitespace()
-        special = {f"{sign}_token": signs[number] for number, sign in _SIGNS.items()}
-        return transformers.PreTrainedTokenizerFast(tokenizer_object=made, **special)
+        return tokenizer_of_numbers(transformers)
 
     return classmethod(from_pretrained)
+
+
+def tokenizer_of_numbers(transformers: Any) -> Any:
+    """A tokenizer that numbers WORDS words, with the special words of BERT and of those that write."""
+    import tokenizers  # transformers needs it, too
+
+    signs = {number: f"[{sign.upper()}]" for number, sign in _SIGNS.items()}
+    known = {signs.get(number, f"word{number}"): number for number in range(WORDS)}
+    made = tokenizers.Tokenizer(tokenizers.models.WordLevel(known, unk_token=signs[100]))
+    made.pre_tokenizer = tokenizers.pre_tokenizers.Whitespace()
+    special = {f"{sign}_token": signs[number] for number, sign in _SIGNS.items()}
+    return transformers.PreTrainedTokenizerFast(tokenizer_object=made, **special)
 
 
 def _config_of(kind: Any, name: Any, transformers: Any, error: OSError) -> Any:

@@ -114,7 +114,7 @@ class PointedImplementation:
                 self.running = part(made)
             except Exception as error:
                 reasons.append(Unresolved(" ".join(str(error).split())))
-        if self.running is None and self.parts is None and role is None and isinstance(found, type):
+        if self.running is None and not (self.parts and _fits(self.parts)) and role is None and isinstance(found, type):
             with suppress(Unresolved):
                 self.running = in_place(found, str(reasons[0]))
         if self.running is None and self.parts is None and ran is not None and ran.calling.reads_its_data:

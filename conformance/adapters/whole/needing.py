@@ -7,6 +7,7 @@ of a class of theirs; else something made for it: settings, a list, words, a par
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Mapping
 from typing import Any
 
@@ -14,6 +15,7 @@ import torch
 from torch import nn
 
 from conformance.adapters.inference.construct import CONFIGS
+from conformance.adapters.whole.absent_weights import tokenizer_of_numbers
 from conformance.adapters.whole.class_source import is_only_kept
 from conformance.adapters.whole.configs import Guessed, fields_of, is_config
 from conformance.adapters.whole.holdings import Holdings, fits, parameters_of
@@ -30,6 +32,7 @@ _AXES = 4
 _TEXT = "the quick brown fox jumps over the lazy dog, and packs my box with 12 dozen jugs."
 _OF_WORDS = re.compile(r"voc|words?$|tokens?$|symbols?$|chars?$|letters?$|alphabet|phonemes?$|itos|^labels?$", re.I)
 _OF_TEXT = re.compile(r"^(text|corpus|data|document|string)s?$", re.I)
+_OF_TOKENIZERS = re.compile(r"(^|_)tok(enizer)?$", re.I)
 _OF_TENSORS = frozenset(("shape", "size", "dim", "ndim", "device", "dtype", "T", "t", "data"))
 _BUILDERS: tuple[tuple[str, Any], ...] = (
     ("norm|ln", nn.LayerNorm),
@@ -121,6 +124,8 @@ class _Finder:
             for held in self.holdings.held(name, use):
                 if fits(held, use):
                     return self.evaluator.sized(held)
+        if _OF_TOKENIZERS.search(name) and (use.is_called or use.attributes) and "transformers" in sys.modules:
+            return tokenizer_of_numbers(sys.modules["transformers"])
         if use.attributes:
             return self._object(name, use, by_name)
         if use.is_mapping:

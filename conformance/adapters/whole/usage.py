@@ -132,9 +132,12 @@ class Surroundings:
         return next((other for place in places for other in self.sources if other.path == place), None)
 
     def imported(self, source: Source, name: str = "") -> ModuleType | None:
-        """The module of a source, imported where it only defines things. name: as another file imports it."""
-        if source.module is not None or source.path.suffix != ".py" or not _only_defines(source.tree):
+        """The module of a source, imported where it only defines things; where it does more, a module of what it
+        defines. name: as another file imports it."""
+        if source.module is not None or source.path.suffix != ".py":
             return source.module
+        if not all(map(_defines_only, source.tree.body)):
+            return _definitions_of(source)
         base = self.path.parents[self.module.__name__.count(".")]
         with suppress(Exception), writing_no_bytecode():
             name = name or ".".join(source.path.relative_to(base).with_suffix("").parts)
@@ -232,7 +235,7 @@ def _file_name(path: str) -> str:
 
 def _loaded_alone(path: Path) -> ModuleType | None:
     """The module of a file whose name another module has. None where it cannot be imported outside of its package."""
-    name = f"subject_{path.stem}_{zlib.crc32(str(path).encode()):08x}"  # its own: two files may be called utils.py
+    name = _name_alone(path)
     if name in sys.modules:
         return sys.modules[name]
     spec = importlib.util.spec_from_file_location(name, path)
@@ -246,6 +249,28 @@ def _loaded_alone(path: Path) -> ModuleType | None:
         del sys.modules[name]
         return None
     return module
+
+
+def _definitions_of(source: Source) -> ModuleType | None:
+    """A module of a file's imports, definitions and constants, without the statements that do something."""
+    name = _name_alone(source.path) + "_definitions"
+    if name in sys.modules:
+        return sys.modules[name]
+    module = sys.modules[name] = ModuleType(name)
+    module.__file__ = str(source.path)
+    defining = [statement for statement in source.tree.body if _defines_only(statement)]
+    try:
+        with writing_no_bytecode():
+            exec(compile(ast.Module(defining, []), str(source.path), "exec", dont_inherit=True), vars(module))
+    except (Exception, SystemExit):
+        del sys.modules[name]
+        return None
+    return module
+
+
+def _name_alone(path: Path) -> str:
+    """A name of its own for the module of a file: two files may be called utils.py."""
+    return f"subject_{path.stem}_{zlib.crc32(str(path).encode()):08x}"
 
 
 def _sum_of_numbers(value: ast.expr) -> int:
@@ -267,14 +292,23 @@ def _defines(source: Source, name: str) -> bool:
     return binding is not None and binding.kind == "def"
 
 
-def _only_defines(tree: ast.Module) -> bool:
-    """Whether importing a file runs nothing but imports, definitions and constants."""
-    return all(
+_GIVES_A_THING = re.compile(
+    r"((logging|log)\.getLogger|getLogger|(typing\.)?(TypeVar|NewType|NamedTuple)|(collections\.)?namedtuple"
+    r"|(torch\.)?device|torch\.cuda\.is_available|(pathlib\.)?Path|set|frozenset|dict|list|tuple|range|len|int|float)"
+)
+"""Calls that give a thing and change nothing."""
+
+
+def _defines_only(node: ast.stmt) -> bool:
+    """Whether a statement at the top of a file is an import, a definition or a constant, or is left out when it is
+    imported."""
+    if isinstance(node, ast.Assign | ast.AnnAssign):
+        calls = (inner for inner in ast.walk(node) if isinstance(inner, ast.Call))
+        return all(_GIVES_A_THING.fullmatch(ast.unparse(call.func)) for call in calls)
+    return (
         isinstance(node, ast.Import | ast.ImportFrom | ast.FunctionDef | ast.ClassDef)
         or (isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant))
-        or (isinstance(node, ast.Assign | ast.AnnAssign) and not any(isinstance(n, ast.Call) for n in ast.walk(node)))
         or (isinstance(node, ast.If) and "__name__" in ast.unparse(node.test))
-        for node in tree.body
     )
 
 

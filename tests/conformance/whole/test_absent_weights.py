@@ -61,3 +61,27 @@ def test_a_tokenizer_that_is_not_here_knows_few_words():
     assert (len(found), found.pad_token_id, found.mask_token_id) == (1000, 0, 103)
     made = found("word3 nothing", padding="max_length", max_length=4, return_tensors="pt")
     assert made["input_ids"].tolist() == [[3, 100, 0, 0]]
+
+
+def test_a_tokenizer_that_a_constructor_takes_is_one_of_few_words(made):
+    pytest.importorskip("transformers")
+    found = made(
+        "Judge",
+        """
+import transformers
+from torch import nn
+
+
+class Judge(nn.Module):
+    def __init__(self, tokenizer):
+        super().__init__()
+        self.yes = tokenizer(" yes", add_special_tokens=False)["input_ids"][0]
+        self.table = nn.Embedding(len(tokenizer), 8, padding_idx=tokenizer.pad_token_id)
+        self.head = nn.Linear(8, len(tokenizer))
+
+    def forward(self, input_ids):
+        return self.head(self.table(input_ids).mean(1))[:, self.yes]
+""",
+    )
+    model = found.fresh()
+    assert (model.table.num_embeddings, model.table.padding_idx, model.yes) == (1000, 0, 100)

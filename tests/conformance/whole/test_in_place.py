@@ -81,10 +81,59 @@ def test_a_part_that_its_model_sets_up_runs_as_the_model_calls_it(made):
     assert out(**data)["out"].shape == data["x"].shape
 
 
-def test_a_file_that_does_more_than_define_is_not_run(made, tmp_path):
-    with pytest.raises(Unresolved, match="Rows cannot be called"):
-        beside(made, f"{MODEL}\n    written = open({str(tmp_path / 'ran')!r}, 'w')\n")
+def test_of_a_file_that_does_more_than_define_only_the_definitions_run(made, tmp_path):
+    found = beside(made, f"{MODEL}\n    written = open({str(tmp_path / 'ran')!r}, 'w')\n")
+    assert {fact.subject: str(fact.value) for fact in found.running.facts}["taken from"] == "Painter, stage.blocks.0"
     assert not (tmp_path / "ran").exists()
+
+
+def test_a_class_of_layers_that_are_handed_in_is_taken_from_what_makes_them(made):
+    made(
+        "Stack",
+        """
+    from torch import nn
+
+
+    class Stack(nn.Module):
+        def __init__(self, layers: nn.ModuleList):
+            super().__init__()
+            self.layers = layers
+            self.norm = nn.LayerNorm(16)
+
+        def forward(self, x):
+            for layer in self.layers:
+                x = x + layer(x)
+            return self.norm(x)
+        """,
+        {
+            "putting_it_together.py": """
+    from torch import nn
+    from stack_of_layers import Stack
+
+    print("this file says something")
+
+
+    class Reader(nn.Module):
+        def __init__(self, embedding, stack, head):
+            super().__init__()
+            self.embedding, self.stack, self.head = embedding, stack, head
+
+        def forward(self, ids):
+            return self.head(self.stack(self.embedding(ids)))
+
+
+    def build(vocab_size, n_layers=2):
+        layers = []
+        for _ in range(n_layers):
+            layers.append(nn.Sequential(nn.Linear(16, 16), nn.GELU()))
+        return Reader(nn.Embedding(vocab_size, 16), Stack(nn.ModuleList(layers)), nn.Linear(16, vocab_size))
+            """
+        },
+        "stack_of_layers.py",
+    )
+    found = pointed(sys.modules["stack_of_layers"].Stack)
+    assert {fact.subject: str(fact.value) for fact in found.running.facts}["taken from"] == "build, stack"
+    assert found.untested == []
 
 
 def test_a_file_that_cannot_be_imported_is_passed_over(made):
