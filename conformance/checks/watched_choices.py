@@ -340,9 +340,10 @@ def batches_move_on(impl: Any, draw: Draw) -> Evidence:
 @check("run-words-keep-their-numbers", roles=RUN)
 def words_keep_their_numbers(impl: Any, draw: Draw) -> Evidence:
     """The numbers that texts are given are the same in every process."""
-    from conformance.watch import hashing
+    from conformance.slips import hashed
+    from conformance.watch.stated import in_files
 
-    step, (what, place) = told_by_text(impl, hashing.hashed, "no number was seen that comes of Python's hash")
+    step, (what, place) = told_by_text(impl, in_files(hashed), "no number was seen that comes of Python's hash")
     return broken(
         step,
         "the number of a text in the next process",
@@ -352,6 +353,45 @@ def words_keep_their_numbers(impl: Any, draw: Draw) -> Evidence:
         diagnosis="Python's hash of a text is another one in every process: what was learned by it, or set apart, is "
         "lost in the next.",
         mend="zlib.crc32(text.encode()), or a table of words that is saved",
+    )
+
+
+@check("run-nearest-is-chosen-by-distance", roles=RUN)
+def nearest_by_distance(impl: Any, draw: Draw) -> Evidence:
+    """What is nearest to a number is chosen by its distance, which has no sign."""
+    from conformance.slips import moved_by_a_constant
+    from conformance.watch.stated import in_files
+
+    nothing = "nothing was seen that is chosen by how far it is from a number, with its sign"
+    step, (what, place) = told_by_text(impl, in_files(moved_by_a_constant), nothing)
+    return broken(
+        step,
+        "what is chosen",
+        "what is nearest to the number",
+        f"the least or the largest of all: {what}",
+        at=lambda lines: lines.first(place),
+        diagnosis="The number that is taken off is the same for all, and changes nothing of which is chosen.",
+        mend="choose by the distance, with abs()",
+    )
+
+
+@check("run-labels-are-cut-as-their-tokens", roles=RUN)
+def labels_cut_as_their_tokens(impl: Any, draw: Draw) -> Evidence:
+    """Where tokens are cut at one end, their labels and masks are cut at the same end."""
+    from conformance.slips import cut_apart
+    from conformance.watch.stated import in_files
+
+    nothing = "no tokens were seen that are cut at another end than what stands beside them"
+    step, (what, place) = told_by_text(impl, in_files(cut_apart), nothing)
+    return broken(
+        step,
+        "tokens and what stands beside them",
+        "cut at one end",
+        what,
+        at=lambda lines: lines.first(place),
+        diagnosis="Of the tokens one end is cut off, and of what stands beside them the other: each label is that of "
+        "another token now.",
+        mend="cut both in one way",
     )
 
 

@@ -2,7 +2,19 @@
 
 from __future__ import annotations
 
-from conformance.mutants.source import ALIBI, BERT, LLAMA, MIXTURE, RELATIVE, RESTORER, TAGGER, TRANSLATOR, VIT, changed
+from conformance.mutants.source import (
+    ALIBI,
+    BERT,
+    LLAMA,
+    MIXTURE,
+    QUANTILES,
+    RELATIVE,
+    RESTORER,
+    TAGGER,
+    TRANSLATOR,
+    VIT,
+    changed,
+)
 
 PLACES = "positions-differ-from-place-to-place"
 WAVES = "positions-have-features-of-their-own"
@@ -180,4 +192,29 @@ changed(
     "self.drop_path(x + mixed)",
     breaks=("model-keeps-the-stream-where-branches-are-dropped",),
     defect="Where a branch is dropped, the stream is dropped with it.",
+)
+changed(
+    "LowestForTheMiddle",
+    QUANTILES,
+    "(self.levels - 0.5).abs().argmin()",
+    "(self.levels - 0.5).argmin()",
+    breaks=("results-that-are-nearest-are-chosen-by-distance",),
+    defect="The lowest level is taken for the one in the middle.",
+)
+changed(
+    "NumbersOfOneProcess",
+    TAGGER,
+    "class Tagger(",
+    "def number(word, words=50):\n    return hash(word) % words\n\n\nclass Tagger(",
+    breaks=("results-stay-the-same-in-every-process",),
+    defect="Words get their numbers from Python's hash, which is another one in every process.",
+)
+changed(
+    "LabelsOfTheOtherEnd",
+    TAGGER,
+    "class Tagger(",
+    "def cut(ids, labels, longest=512):\n    ids, labels = ids[-longest:], labels[:longest]\n"
+    "    return ids, labels\n\n\nclass Tagger(",
+    breaks=("results-stay-beside-their-tokens",),
+    defect="Of long texts the words keep their end, and the labels their beginning.",
 )

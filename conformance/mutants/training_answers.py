@@ -456,3 +456,24 @@ script(
     breaks=("run-scores-are-turned-where-classes-come-first",),
     defect="Classes go before places by another shape, and not by a transpose.",
 )
+script(
+    "FirstForTheNearest",
+    EPOCHS,
+    (
+        "def main():\n",
+        "def nearest(numbers, wanted):\n    return min(numbers, key=lambda number: number - wanted)\n\n\ndef main():\n",
+    ),
+    breaks=("run-nearest-is-chosen-by-distance",),
+    defect="What is nearest is chosen by a difference with its sign: it is the least of all.",
+)
+script(
+    "LabelsKeepTheOtherEnd",
+    EPOCHS,
+    (
+        "def main():\n",
+        "def cut(ids, labels, longest):\n    ids = ids[-longest:]\n    labels = labels[:longest]\n"
+        "    return ids, labels\n\n\ndef main():\n",
+    ),
+    breaks=("run-labels-are-cut-as-their-tokens",),
+    defect="Of long texts the words keep their end, and the labels their beginning.",
+)

@@ -5,10 +5,11 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from conformance.slips import Rule
 from conformance.watch.lines import Source, source_of
 
 _WARM_UP = re.compile(r"^-*(n_|num_)?warm(_?up)?(_?(steps|iters|iterations|updates))?$", re.IGNORECASE)
@@ -20,6 +21,11 @@ def sources(run: Any) -> list[Source]:
     files = dict.fromkeys(at.code.co_filename for event in run.events for at in event.stack)
     files |= dict.fromkeys([*(code.co_filename for code in run.givers), *run.files])
     return [source for source in map(source_of, files) if source is not None]
+
+
+def in_files(rule: Rule) -> Callable[[Any], Iterator[tuple[str, str]]]:
+    """A rule of a file's text as one of a run: what is written in the user's files, and where."""
+    return lambda run: ((text, source.place(node)) for source in sources(run) for text, node in rule(source.tree))
 
 
 def classes(run: Any, name: str = "") -> Iterator[tuple[Source, ast.ClassDef]]:

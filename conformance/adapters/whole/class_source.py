@@ -55,6 +55,16 @@ def tree_of(cls: type) -> tuple[ast.Module, str, int] | None:
     return None
 
 
+def file_of(cls: type) -> tuple[ast.Module, str] | None:
+    """The syntax of the whole file of a class of the user's, and its name; None where there is none."""
+    found = source_of(cls)
+    if found is None or not is_users(found[1]):
+        return None
+    with suppress(SyntaxError):
+        return ast.parse("".join(linecache.getlines(found[1]))), found[1]
+    return None
+
+
 @lru_cache(maxsize=32)
 def _classes(text: str) -> dict[str, tuple[int, int]]:
     """Of each class in a file, by its qualified name: its first line, with decorators, and its last. Kept, since

@@ -191,6 +191,16 @@ FINDINGS: dict[str, str] = {
         "The losses that blocks hand out, such as those for the balance of experts, are added up over the blocks "
         "(Fedus et al. 2022, Switch Transformers, section 2.2: for each Switch layer)."
     ),
+    "results-stay-the-same-in-every-process": (
+        "Hash values of texts are not predictable between processes (Python documentation, object.__hash__)."
+    ),
+    "results-that-are-nearest-are-chosen-by-distance": (
+        "A number that is taken off all values alike does not change which of them is the least."
+    ),
+    "results-stay-beside-their-tokens": (
+        "Each label stands beside its token, also where a text that is too long was cut (Transformers documentation, "
+        "truncation_side)."
+    ),
     "results-of-methods-are-kept": (
         "Methods that change a tensor have an underscore behind their name; all others give a new one, which must be "
         "used (torch.Tensor, documentation: initializing and basic operations)."

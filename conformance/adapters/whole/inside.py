@@ -39,6 +39,7 @@ from conformance.adapters.whole.starts_told import told_as_means
 from conformance.adapters.whole.stream import stacks, stream_findings
 from conformance.adapters.whole.thrown_away import thrown_away
 from conformance.adapters.whole.tokens import makes_tokens, token_findings
+from conformance.adapters.whole.told_by_file import told_by_files
 from conformance.protocol import Arrays, NotProvided
 
 
@@ -112,6 +113,7 @@ class InsideProbes(PadProbes, PartProbes, DropProbes):
                 *numbers_of_blocks(run),
                 *once(looked_for(run)),
                 *once(told_as_means(run)),
+                *once(told_by_files(run)),
                 *(finding for finding in stream_findings([run]) if not self.is_excused(finding)),
             ]
             first = str(cores[0].place or "") if cores else ""

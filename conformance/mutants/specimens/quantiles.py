@@ -55,3 +55,7 @@ class QuantileForecaster(nn.Module):
     def forecast(self, x):
         level, scale = self.level_and_scale(x)
         return self(x) * scale[..., None] + level[..., None]
+
+    def likely(self, x):
+        """The forecast of the level that is nearest to the middle."""
+        return self.forecast(x)[..., (self.levels - 0.5).abs().argmin()]

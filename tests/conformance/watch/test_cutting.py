@@ -72,3 +72,14 @@ def test_a_loop_that_moves_its_number_on_is_right():
 )
 def test_words_keep_their_numbers(more, is_told):
     assert told("run-words-keep-their-numbers", more=more) == (more if is_told else "")
+
+
+@pytest.mark.parametrize(
+    ("claim", "more"),
+    [
+        ("run-nearest-is-chosen-by-distance", "nearest = min([1, 5], key=lambda number: number - 4)"),
+        ("run-labels-are-cut-as-their-tokens", "ids, labels = [1, 2], [3, 4]; ids, labels = ids[-1:], labels[:1]"),
+    ],
+)
+def test_slips_of_the_text_are_told(claim, more):
+    assert told(claim, more=more) == more
