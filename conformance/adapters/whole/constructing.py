@@ -252,8 +252,11 @@ class Constructions(Returns):
                 if parameter.default is parameter.empty:
                     needed = self._needed(made_by, name, parameter.annotation, bound.arguments)
                     bound.arguments[name] = plain(needed)
-                else:
-                    del bound.arguments[name]
+                    return
+                del bound.arguments[name]
+                if parameter.default is None and meaning(name) in ("vocab", "d_model", "classes"):
+                    with suppress(Unknown):  # whoever calls it hands a size over
+                        bound.arguments[name] = plain(self.guess(name))
 
     def _settled(self, name: str, value: Any) -> Any:
         if isinstance(value, _Later):

@@ -61,6 +61,8 @@ ONE_SIDE = "run is"
 """The subject of the fact that says which method is run in the place of forward."""
 _NUMBERS = (32, 4, 2, 8)
 _IDS = ("id", "pad_id", "bos_id", "eos_id")
+_SIZES = ("vocab", "classes", "d_model")
+"""Sizes that a constructor cannot do without, where it has None for them and its callers hand them over."""
 
 
 @dataclass(frozen=True)
@@ -349,6 +351,14 @@ def _ways(made_by: Any, around: Surroundings, strict_first: bool = False) -> Ite
         yield way("small numbers by trial", with_words(words))
     if ids := {p.name: SMALL["id"] for p in accepted.values() if p.default is None and meaning(p.name) in _IDS}:
         yield way("small sizes by the names of its parameters, and ids in the place of None", with_words(ids))
+    sizes = {
+        p.name: SMALL[meant] for p in accepted.values() if p.default is None and (meant := meaning(p.name)) in _SIZES
+    }
+    if sizes and configs:
+        both = lambda found: found.call(made_by, [], {configs[0]: read(found), **sizes})  # noqa: E731
+        yield way("small numbers by trial, and sizes in the place of None", both)
+    elif sizes:
+        yield way("small sizes by the names of its parameters, and in the place of None", with_words(sizes))
 
 
 def _trials(required: list[inspect.Parameter]) -> Iterator[dict[str, Any]]:

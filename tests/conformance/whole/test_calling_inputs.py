@@ -418,3 +418,28 @@ def test_two_series_of_two_widths_are_found_beside_masks_of_rows_of_scores(whole
     assert found.calling.main.parameter == "tgt"
     assert found.calling.beside["src"].sizes[-1] == 2
     assert {mask.parameter for mask in found.calling.masks} == {"src_mask", "tgt_mask"}
+
+
+SIZE_OF_ITS_CALLER = """
+class Reader(nn.Module):
+    def __init__(self, config, vocab_size=None):
+        super().__init__()
+        self.table = nn.Embedding(vocab_size, config.d_model)
+        self.head = nn.Linear(config.d_model, config.num_classes)
+
+    def forward(self, ids):
+        return self.head(self.table(ids).mean(1))
+"""
+
+
+def test_a_size_that_callers_hand_over_in_the_place_of_none_is_given(made):
+    found = made("Reader", SIZE_OF_ITS_CALLER)
+    assert found.fresh().table.num_embeddings == 37
+    assert "sizes in the place of None" in "\n".join(str(fact) for fact in found.facts)
+    found = made(
+        "Reader",
+        SIZE_OF_ITS_CALLER.replace("config, vocab_size=None", "d_model, num_classes, vocab_size=None").replace(
+            "config.", ""
+        ),
+    )
+    assert found.fresh().table.num_embeddings == 37
