@@ -209,14 +209,29 @@ def quantiles_are_taught_their_levels(impl: Any, draw: Draw) -> Evidence:
     return all_of(*parts)
 
 
+@check("forecasts-are-taught-the-level-of-what-follows", roles=("module",))
+def levels_are_taught(impl: Any, draw: Draw) -> Evidence:
+    """The loss of a forecast is another one where all that follows lies higher."""
+    parts = []
+    for name, place, sees in impl.build("module", {}).taught_levels():
+        parts.append(
+            true(f"what {name} is where all that follows lies 3 higher", sees, "the same", "another one").saying(
+                diagnosis=f"{name} takes the level out of what follows by its own numbers: forecasts never learn it.",
+                place=place,
+                mend="normalise what follows by the mean and the deviation of the series before it",
+            )
+        )
+    return all_of(*parts)
+
+
 @check("imputed-values-follow-the-series", roles=("module",))
 def imputed_values_follow(impl: Any, draw: Draw) -> Evidence:
     """What is filled in for a x + b is a times what is filled in for x, plus b; it is not the same in other units."""
     parts = []
     for filled in impl.build("module", {}).filled():
-        expected, got = "1000 times as large, and moved by 500", "the same numbers"
+        got, expected = "the same numbers", "1000 times as large, and moved by 500"
         parts.append(
-            true(f"what {filled.name} fills in for 1000 x + 500", filled.follows, expected, got).saying(
+            true(f"what {filled.name} fills in for 1000 x + 500", filled.follows, got, expected).saying(
                 diagnosis=f"{filled.name} leaves known values as they are, and fills in numbers in the model's own "
                 "units: they are the same for a series of another level and scale.",
                 place=filled.place,

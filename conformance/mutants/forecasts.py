@@ -83,6 +83,14 @@ changed(
     defect="The sign of the error is wrong: the lowest quantile learns to be the highest.",
 )
 changed(
+    "FutureInItsOwnUnits",
+    QUANTILES,
+    "((future - level) / scale)",
+    "((future - future.mean(1, keepdim=True)) / scale)",
+    breaks=("forecasts-are-taught-the-level-of-what-follows",),
+    defect="What follows is taught without its level.",
+)
+changed(
     "ChannelsAreCutAsSteps",
     QUANTILES,
     "((x - level) / scale * self.gain).transpose(1, 2).reshape(",

@@ -36,8 +36,8 @@ from conformance.adapters.whole.denoising import DenoisingProbes
 from conformance.adapters.whole.drawn_items import DrawnItemProbes
 from conformance.adapters.whole.excuse_probes import ExcuseProbes
 from conformance.adapters.whole.followers import FollowerProbes
-from conformance.adapters.whole.forecasting import ForecastProbes
 from conformance.adapters.whole.frames import FrameProbes
+from conformance.adapters.whole.future_losses import FutureLossProbes
 from conformance.adapters.whole.gaps import GapProbes
 from conformance.adapters.whole.hidden_patches import HiddenPatchProbes
 from conformance.adapters.whole.imputing import ImputeProbes
@@ -91,7 +91,7 @@ class WholeModel(
     StateProbes,
     GroupProbes,
     RecommendProbes,
-    ForecastProbes,
+    FutureLossProbes,
     ImputeProbes,
     GapProbes,
     DecideProbes,
