@@ -146,3 +146,19 @@ changed(
     breaks=("padding-hides-what-stands-beside-it",),
     defect="Letters are normalised over all words of a text, padding among them.",
 )
+changed(
+    "BestOfTheNextTag",
+    TAGGER,
+    "best, tag = (total[:, None] + self.transitions).max(0)",
+    "best, tag = (total[:, None] + self.transitions).max(1)",
+    breaks=("tagger-finds-the-best-path",),
+    defect="The best path is looked for over the next tag, and not over the tag before.",
+)
+changed(
+    "WholeWithoutTransitions",
+    TAGGER,
+    "total = (total[:, None] + self.transitions).logsumexp(0) + step",
+    "total = total.logsumexp(0) + step",
+    breaks=("tagger-paths-share-one-whole",),
+    defect="The sum over all paths leaves out the scores of transitions.",
+)

@@ -29,6 +29,7 @@ denoising   which noise the losses of a diffusion model add, and how much is lef
 mixed_losses, span_losses, several_labels    losses that mix samples, of spans, of labels of words and of their text
 gaps, beside_words    series with gaps, and what stands beside the words of a text
 forecasting, future_losses    what comes next in a series, and losses of that
+best_paths  taggers that score paths of tags
 looked_for, starts_told    what a constructor looks for by name, and by which numbers it starts it
 told_by_file    what the text of a model's files shows by itself
 row_methods methods beside forward that give each text a number or a vector

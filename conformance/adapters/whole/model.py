@@ -23,6 +23,7 @@ from conformance.adapters.inference.facts import Fact, Unresolved
 from conformance.adapters.stated import Stated, shapes_of
 from conformance.adapters.whole.balance import BalanceProbes
 from conformance.adapters.whole.beside_words import BesideWordProbes
+from conformance.adapters.whole.best_paths import BestPathProbes
 from conformance.adapters.whole.caller_masks import with_masks, with_padding_mask
 from conformance.adapters.whole.calling import Calling, T, first_data
 from conformance.adapters.whole.calling_parts import part_calling
@@ -82,6 +83,7 @@ class WholeModel(
     VainTermProbes,
     SpanLossProbes,
     BesideWordProbes,
+    BestPathProbes,
     SeveralLabelProbes,
     DrawnItemProbes,
     DenoisingProbes,

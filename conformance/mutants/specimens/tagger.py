@@ -18,6 +18,8 @@ class Tagger(nn.Module):
         layer = nn.TransformerEncoderLayer(d_model, n_heads, 2 * d_model, 0.1, batch_first=True, norm_first=True)
         self.encoder = nn.TransformerEncoder(layer, n_layers, nn.LayerNorm(d_model), enable_nested_tensor=False)
         self.tags, self.classes = nn.Linear(d_model, n_tags), nn.Linear(d_model, n_classes)
+        follows = torch.eye(n_tags).roll(1, 1) * 0.5  # each tag is likely to be followed by the next one
+        self.register_buffer("transitions", follows, persistent=False)
         for part in (self.words, self.places, self.letters, self.tags, self.classes):
             nn.init.normal_(part.weight, std=0.02)
 
@@ -35,3 +37,23 @@ class Tagger(nn.Module):
         if labels is not None:
             losses.append(F.cross_entropy(classes, labels))
         return {"loss": sum(losses) if losses else None, "logits": tags, "classes": classes}
+
+    def viterbi(self, scores):
+        """The best path of tags for the scores of one text, (T, n_tags)."""
+        total, before = scores[0], []
+        for step in scores[1:]:
+            best, tag = (total[:, None] + self.transitions).max(0)
+            before.append(tag)
+            total = best + step
+        path = [int(total.argmax())]
+        for tag in reversed(before):
+            path.append(int(tag[path[-1]]))
+        return path[::-1]
+
+    def log_likelihood(self, scores, tags):
+        """The logarithm of the probability of a path (T) for the scores of one text, (T, n_tags)."""
+        own = scores.gather(1, tags[:, None]).sum() + self.transitions[tags[:-1], tags[1:]].sum()
+        total = scores[0]
+        for step in scores[1:]:
+            total = (total[:, None] + self.transitions).logsumexp(0) + step
+        return own - total.logsumexp(0)

@@ -1,0 +1,42 @@
+"""Checks of taggers that score paths of tags, as conditional random fields do."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from conformance.check import check
+from conformance.draw import Draw
+from conformance.evidence import Evidence, all_of, true
+
+
+@check("tagger-finds-the-best-path", roles=("module",))
+def finds_the_best_path(impl: Any, draw: Draw) -> Evidence:
+    """A method that looks for the best path of tags finds it: no other tags between the first and the last score
+    more."""
+    return all_of(
+        *(
+            true(f"the path that {one.name} finds", one.right, "another with a lower score", "the best one").saying(
+                diagnosis=f"{one.name} gives a path to which another one is better, whichever axis of the transitions "
+                "is the tag before.",
+                place=one.place,
+                mend="best, before = (total[:, None] + transitions).max(0), over the tag before; then go back by it",
+            )
+            for one in impl.build("module", {}).best_paths()
+        )
+    )
+
+
+@check("tagger-paths-share-one-whole", roles=("module",))
+def paths_share_one_whole(impl: Any, draw: Draw) -> Evidence:
+    """The probabilities of all paths of tags, as a loss weighs them, sum to one."""
+    return all_of(
+        *(
+            true(f"the probabilities of all paths by {one.name}", one.right, "another sum", "they sum to one").saying(
+                diagnosis=f"{one.name} takes off another sum than that over all paths: it is no logarithm of a "
+                "probability.",
+                place=one.place,
+                mend="total = (total[:, None] + transitions).logsumexp(0) + scores, with all terms of a path",
+            )
+            for one in impl.build("module", {}).whole_of_paths()
+        )
+    )
