@@ -44,12 +44,11 @@ def moved_by_a_constant(tree: ast.AST) -> Iterator[tuple[str, ast.AST]]:
 
 
 def _is_moved(value: ast.expr | None, own: ast.arguments | None = None) -> bool:
-    """Whether it is something plus or minus a number that is the same for all; for a lambda, whose arguments are
-    `own`, also what reads none of them."""
+    """Whether it is something minus a number that is the same for all; for a lambda, whose arguments are `own`, also
+    what reads none of them. A number minus something turns the order round, and may be meant."""
     if not isinstance(value, ast.BinOp) or not isinstance(value.op, ast.Sub):
         return False
-    sides = [_is_one_number(side, own) for side in (value.left, value.right)]
-    return sides[0] != sides[1]
+    return _is_one_number(value.right, own) and not _is_one_number(value.left, own)
 
 
 def _is_one_number(side: ast.expr, own: ast.arguments | None) -> bool:
@@ -70,10 +69,9 @@ _SHORT = {"i": "tokens", "x": "tokens", "l": "labels", "m": "labels"}
 def cut_apart(tree: ast.AST) -> Iterator[tuple[str, ast.AST]]:
     """Where tokens keep their end, ``ids[-n:]``, and what stands beside them its beginning, ``labels[:n]``, or the
     other way round."""
-    for node in ast.walk(tree):
-        for _, block in ast.iter_fields(node):
-            if isinstance(block, list) and block and isinstance(block[0], ast.stmt):
-                yield from _cut_apart_in(block)
+    for function in (node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.Module)):
+        for block in _blocks(function):
+            yield from _cut_apart_in(block)
 
 
 def _cut_apart_in(block: list[ast.stmt]) -> Iterator[tuple[str, ast.AST]]:
@@ -88,15 +86,19 @@ def _cut_apart_in(block: list[ast.stmt]) -> Iterator[tuple[str, ast.AST]]:
 
 def _own_cuts(statement: ast.stmt) -> Iterator[tuple[str, ast.Subscript]]:
     """(name, cut) of each ``name = name[...]`` in an assignment, of one or of several at once."""
-    if not isinstance(statement, ast.Assign) or len(statement.targets) != 1:
-        return
-    target, value = statement.targets[0], statement.value
-    pairs = [(target, value)]
-    if isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple) and len(target.elts) == len(value.elts):
-        pairs = list(zip(target.elts, value.elts, strict=True))
-    for to, cut in pairs:
+    for to, cut in _assigned(statement):
         if isinstance(cut, ast.Subscript) and isinstance(cut.value, ast.Name) and isinstance(to, ast.Name):
             yield from [(to.id, cut)] if to.id == cut.value.id else []
+
+
+def _assigned(statement: ast.stmt) -> list[tuple[ast.expr, ast.expr]]:
+    """What an assignment, of one name or of several at once, gives to what."""
+    if not isinstance(statement, ast.Assign) or len(statement.targets) != 1:
+        return []
+    target, value = statement.targets[0], statement.value
+    if isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple) and len(target.elts) == len(value.elts):
+        return list(zip(target.elts, value.elts, strict=True))
+    return [(target, value)]
 
 
 def _kind(name: str, alone: bool) -> str:
@@ -120,3 +122,74 @@ def _beginning_of(cut: ast.Subscript) -> str:
     if not isinstance(part, ast.Slice) or part.lower is not None or part.step is not None or part.upper is None:
         return ""
     return ast.unparse(part.upper)
+
+
+def last_group_lost(tree: ast.AST) -> Iterator[tuple[str, ast.AST]]:
+    """Where a loop hands a full group on before it adds to the next one, and nothing hands on the last one behind it:
+    that always holds something."""
+    for function in (node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.Module)):
+        for block in _blocks(function):
+            for loop in (one for one in block if isinstance(one, ast.For) and not one.orelse):
+                for name, place in _groups_of(loop):
+                    behind = (one for one in ast.walk(function) if getattr(one, "lineno", 0) > (loop.end_lineno or 0))
+                    if not any(_reads(one, name) for one in behind):
+                        yield f"what {name} holds behind the loop is left out", place
+
+
+def _blocks(function: ast.AST) -> Iterator[list[ast.stmt]]:
+    """The lists of statements in a function or file, without those of the functions in it."""
+    for _, value in ast.iter_fields(function):
+        if isinstance(value, list) and value and isinstance(value[0], ast.stmt):
+            yield value
+            for statement in value:
+                if not isinstance(statement, ast.FunctionDef | ast.ClassDef):
+                    yield from _blocks(statement)
+
+
+def _groups_of(loop: ast.For) -> Iterator[tuple[str, ast.AST]]:
+    """The lists that a loop hands on and empties under a condition, and adds to only afterwards."""
+    for at, statement in enumerate(loop.body):
+        if not isinstance(statement, ast.If) or statement.orelse:
+            continue
+        for name in _emptied_in(statement.body):
+            handed_on = any(_hands_on(one, name) for one in statement.body)
+            adds_before = any(_adds_to(one, name) for one in loop.body[:at])
+            adds_behind = any(_adds_to(one, name) for one in loop.body[at + 1 :])
+            if handed_on and adds_behind and not adds_before:
+                yield name, statement
+
+
+def _emptied_in(block: list[ast.stmt]) -> Iterator[str]:
+    for statement in block:
+        for to, given in _assigned(statement):
+            if isinstance(to, ast.Name) and isinstance(given, ast.List) and not given.elts:
+                yield to.id
+
+
+def _hands_on(statement: ast.stmt, name: str) -> bool:
+    """Whether a statement yields a list, or appends it to another."""
+    for node in ast.walk(statement):
+        if isinstance(node, ast.Yield) and node.value is not None and _reads(node.value, name):
+            return True
+        is_append = isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "append"
+        if is_append and _base(node.func.value) != name and any(_reads(one, name) for one in node.args):  # type: ignore[attr-defined]
+            return True
+    return False
+
+
+def _adds_to(statement: ast.stmt, name: str) -> bool:
+    for node in ast.walk(statement):
+        is_call = isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)
+        if is_call and node.func.attr in ("append", "extend") and _base(node.func.value) == name:  # type: ignore[attr-defined]
+            return True
+        if isinstance(node, ast.AugAssign) and _base(node.target) == name:
+            return True
+    return False
+
+
+def _base(node: ast.expr) -> str:
+    return node.id if isinstance(node, ast.Name) else ""
+
+
+def _reads(node: ast.AST, name: str) -> bool:
+    return any(isinstance(one, ast.Name) and one.id == name and isinstance(one.ctx, ast.Load) for one in ast.walk(node))

@@ -395,6 +395,25 @@ def labels_cut_as_their_tokens(impl: Any, draw: Draw) -> Evidence:
     )
 
 
+@check("run-last-group-is-kept", roles=RUN)
+def last_group_is_kept(impl: Any, draw: Draw) -> Evidence:
+    """Where a loop puts together groups, the last one is handed on, too."""
+    from conformance.slips import last_group_lost
+    from conformance.watch.stated import in_files
+
+    step, (what, place) = told_by_text(impl, in_files(last_group_lost), "no group was seen that a loop leaves behind")
+    return broken(
+        step,
+        "the groups of a loop",
+        "all are handed on",
+        what,
+        at=lambda lines: lines.first(place),
+        diagnosis="A group is handed on when the next one begins, and nothing hands on the last one: it is lost in "
+        "every epoch.",
+        mend="behind the loop: if group: groups.append(group)",
+    )
+
+
 @check("run-epochs-draw-their-own-order", roles=RUN)
 def epochs_draw_anew(impl: Any, draw: Draw) -> Evidence:
     """The order of the data is drawn anew in each epoch, and not from one seed."""

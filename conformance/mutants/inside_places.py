@@ -218,3 +218,13 @@ changed(
     breaks=("results-stay-beside-their-tokens",),
     defect="Of long texts the words keep their end, and the labels their beginning.",
 )
+changed(
+    "LastGroupOfTexts",
+    TAGGER,
+    "class Tagger(",
+    "def groups_of(texts, most=64):\n    groups, group = [], []\n    for text in texts:\n"
+    "        if len(group) + len(text) > most:\n            groups.append(group)\n            group = []\n"
+    "        group.append(text)\n    return groups\n\n\nclass Tagger(",
+    breaks=("results-of-the-last-group-are-kept",),
+    defect="The last group of texts is handed on to nobody.",
+)

@@ -477,3 +477,15 @@ script(
     breaks=("run-labels-are-cut-as-their-tokens",),
     defect="Of long texts the words keep their end, and the labels their beginning.",
 )
+script(
+    "LastGroupIsLost",
+    EPOCHS,
+    (
+        "def main():\n",
+        "def groups_of(rows, most):\n    groups, group = [], []\n    for row in rows:\n"
+        "        if len(group) + len(row) > most:\n            groups.append(group)\n            group = []\n"
+        "        group.append(row)\n    return groups\n\n\ndef main():\n",
+    ),
+    breaks=("run-last-group-is-kept",),
+    defect="The last group of a loop is handed on to nobody.",
+)

@@ -6,7 +6,7 @@ import ast
 
 import pytest
 
-from conformance.slips import cut_apart, moved_by_a_constant
+from conformance.slips import cut_apart, last_group_lost, moved_by_a_constant
 
 
 def told(rule, text):
@@ -17,9 +17,9 @@ def told(rule, text):
     "text",
     [
         "(q - 0.5).argmin()",
-        "torch.argmin(0.5 - q)",
+        "torch.argmin(q - 3)",
         "min(xs, key=lambda v: v - t)",
-        "sorted(xs, key=lambda v: t[0] - v)",
+        "sorted(xs, key=lambda v: v - t[0])",
     ],
 )
 def test_a_number_that_all_have_in_common_chooses_nothing(text):
@@ -34,6 +34,8 @@ def test_a_number_that_all_have_in_common_chooses_nothing(text):
         "min(xs, key=lambda v: abs(v - t))",
         "min(xs, key=lambda v: v[0] - v[1])",
         "(q * 2).argmin()",
+        "(1 - mask).argmin(-1)",  # the first that is not hidden
+        "sorted(xs, key=lambda v: t - v)",
         "min(a - 1, b)",
         "argmin()",
     ],
@@ -70,3 +72,44 @@ def test_tokens_and_labels_are_cut_at_one_end(text):
 )
 def test_other_cuts_are_not_told(text):
     assert told(cut_apart, text) == []
+
+
+GROUPS = """
+def batches(rows, most):
+    groups, group, width = [], [], 0
+    for row in rows:
+        if group and width + len(row) > most:
+            {hand_on}
+            group, width = [], 0
+        group.append(row)
+        width += len(row)
+    {behind}
+"""
+BEFORE = """
+def batches(rows, size):
+    group = []
+    for row in rows:
+        group.append(row)
+        if len(group) == size:
+            yield group
+            group = []
+"""
+
+
+@pytest.mark.parametrize(
+    ("hand_on", "behind", "is_told"),
+    [
+        ("groups.append(group)", "return groups", True),
+        ("yield group", "print(len(groups))", True),
+        ("yield collate(group)", "pass", True),
+        ("groups.append(group)", "return groups + [group]", False),
+        ("yield group", "if group: yield group", False),
+        ("print(len(group))", "return groups", False),  # nothing is handed on
+    ],
+)
+def test_the_last_group_is_handed_on(hand_on, behind, is_told):
+    assert bool(told(last_group_lost, GROUPS.format(hand_on=hand_on, behind=behind))) == is_told
+
+
+def test_groups_that_are_full_when_they_are_handed_on_may_leave_a_rest():
+    assert told(last_group_lost, BEFORE) == []

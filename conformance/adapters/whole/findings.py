@@ -201,6 +201,9 @@ FINDINGS: dict[str, str] = {
         "Each label stands beside its token, also where a text that is too long was cut (Transformers documentation, "
         "truncation_side)."
     ),
+    "results-of-the-last-group-are-kept": (
+        "What is put together in groups is all handed on, the last group too (Python documentation, itertools.batched)."
+    ),
     "results-of-methods-are-kept": (
         "Methods that change a tensor have an underscore behind their name; all others give a new one, which must be "
         "used (torch.Tensor, documentation: initializing and basic operations)."

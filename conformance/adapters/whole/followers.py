@@ -31,6 +31,8 @@ _UPDATES = re.compile(r"_?(update|step)(_\w+)?|__call__")
 _VARIES = re.compile(r"warm|num_updates|n_?updates|cos\(|min\(|max\(|step\b|bias_correct|progress", re.I)
 """Words of code whose decay is another one from step to step."""
 DECAY = 0.9
+_WARM = 100
+"""So many updates with weights that stay go before, where the first ones keep less: (1 + n) / (10 + n)."""
 
 
 @dataclass(frozen=True)
@@ -125,16 +127,18 @@ def _of_classes(subject: RunningModel) -> Iterator[Followed]:
             with suppress(Exception):
                 module = subject.twin().module
                 given, asked = _given(cls.__init__, module)  # type: ignore[misc]
-                keeper = cls(**given)
+                keeper, source = cls(**given), text_of(function) + text_of(cls.__init__)  # type: ignore[misc]
+                moved = [module] if len(inspect.signature(function).parameters) > 1 else []
+                for _ in range(_WARM if _VARIES.search(source) else 0):
+                    getattr(keeper, update)(*moved)
                 old = _weights(module)
                 with torch.no_grad():
                     for parameter in module.parameters():
                         parameter.add_(torch.randn_like(parameter))
                 new = _weights(module)
-                getattr(keeper, update)(*([module] if len(inspect.signature(function).parameters) > 1 else []))
+                getattr(keeper, update)(*moved)
                 held = _held(keeper, new)
                 triples = [(old[n], new[n], held[n]) for n in held if not torch.equal(old[n], new[n])]
-                source = text_of(function) + text_of(cls.__init__)  # type: ignore[misc]
                 if len(triples) > 1:
                     asked = None if _VARIES.search(source) else asked
                     yield Followed(f"{name}.{update}", _line(function), _share(triples), asked)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from conformance.adapters.whole.class_source import file_of
 from conformance.adapters.whole.findings import Finding
 from conformance.adapters.whole.record import Place, Record
-from conformance.slips import Rule, cut_apart, hashed, moved_by_a_constant
+from conformance.slips import Rule, cut_apart, hashed, last_group_lost, moved_by_a_constant
 
 _TOLD: tuple[tuple[str, Rule, str, str, str, str], ...] = (
     (
@@ -33,6 +33,14 @@ _TOLD: tuple[tuple[str, Rule, str, str, str, str], ...] = (
         "both cut at one end",
         "each at its own end",
         "Cut both in one way.",
+    ),
+    (
+        "results-of-the-last-group-are-kept",
+        last_group_lost,
+        "A group is handed on when the next one begins, and nothing hands on the last one: it is lost each time.",
+        "every group",
+        "all but the last",
+        "Behind the loop: if group: groups.append(group).",
     ),
 )
 """claim, rule, sentence, expected, got, mend."""

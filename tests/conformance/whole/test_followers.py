@@ -81,7 +81,7 @@ def test_a_method_that_moves_a_slow_copy(made, line, verdict):
     ("decay", "verdict"),
     [
         ("self.decay", "PASS"),
-        ("min(self.decay, (1 + self.updates) / (1.5 + self.updates))", "PASS"),
+        ("min(self.decay, (1 + self.updates) / (10 + self.updates))", "PASS"),
         ("1 - self.decay", "FAIL"),
     ],
 )
