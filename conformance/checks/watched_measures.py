@@ -201,3 +201,57 @@ def means_leave_out(impl: Any, draw: Draw) -> Evidence:
         "smaller is its loss.",
         mend="loss.masked_fill(hidden, 0.0).sum() / (~hidden).sum()",
     )
+
+
+@check("run-overlaps-count-a-word-once", roles=RUN)
+def overlaps_count_once(impl: Any, draw: Draw) -> Evidence:
+    """BLEU counts an n-gram as often as the reference has it: who says it again gains nothing."""
+    from conformance.watch import figures
+
+    nothing = "no function of BLEU was seen that counts a word again that is said again"
+    step, one = told_by_text(impl, figures.wrong(figures.overlaps), nothing)
+    return broken(
+        step,
+        f"what {one.name} gives a text that says its reference three times",
+        one.expected,
+        one.got,
+        at=lambda lines: lines.first(one.place),
+        diagnosis=f"{one.name} counts every n-gram that the reference has, however often it is said.",
+        mend="min(count, reference[ngram]) for each n-gram",
+    )
+
+
+@check("run-spans-are-told-apart", roles=RUN)
+def spans_are_told_apart(impl: Any, draw: Draw) -> Evidence:
+    """A span of tags counts as found where its text, its place and its kind are right."""
+    from conformance.watch import figures
+
+    nothing = "no function was seen that takes spans of another kind or text for those that are looked for"
+    step, one = told_by_text(impl, figures.wrong(figures.kinds_of_spans), nothing)
+    return broken(
+        step,
+        f"what {one.name} gives where no span is right",
+        one.expected,
+        one.got,
+        at=lambda lines: lines.first(one.place),
+        diagnosis=f"{one.name} takes spans of another kind, or those of another text, for found.",
+        mend="compare (text, kind, start, end) of both sides as sets",
+    )
+
+
+@check("run-means-over-classes-count-each", roles=RUN)
+def every_class_counts(impl: Any, draw: Draw) -> Evidence:
+    """The macro F1 is the mean over all classes that have labels, those too that are never found."""
+    from conformance.watch import figures
+
+    nothing = "no function of the macro F1 was seen that leaves out classes that are never found"
+    step, one = told_by_text(impl, figures.wrong(figures.means_over_classes), nothing)
+    return broken(
+        step,
+        f"what {one.name} gives where one class of four is found",
+        one.expected,
+        one.got,
+        at=lambda lines: lines.first(one.place),
+        diagnosis=f"{one.name} leaves out the classes that are never found: whoever knows one class gets its F1.",
+        mend="divide the sum by the number of classes",
+    )

@@ -127,3 +127,45 @@ script(
     breaks=("run-mean-is-over-what-is-summed",),
     defect="The losses are weighed by the real labels, and divided by the number of all places.",
 )
+script(
+    "RepeatedWordsCountAgain",
+    EPOCHS,
+    (
+        "def main():\n",
+        "def bleu(hyps, refs, most=2):\n    matched, total = [0] * most, [0] * most\n"
+        "    for hyp, ref in zip(hyps, refs):\n        for n in range(1, most + 1):\n"
+        "            said = [tuple(hyp[i : i + n]) for i in range(len(hyp) - n + 1)]\n"
+        "            known = {tuple(ref[i : i + n]) for i in range(len(ref) - n + 1)}\n"
+        "            matched[n - 1] += sum(one in known for one in said)\n            total[n - 1] += len(said)\n"
+        "    return sum(m / max(t, 1) for m, t in zip(matched, total)) / most\n\n\ndef main():\n",
+    ),
+    breaks=("run-overlaps-count-a-word-once",),
+    defect="An n-gram counts as often as it is said, and not as often as the reference has it.",
+)
+script(
+    "SpansOfAnyKind",
+    EPOCHS,
+    (
+        "def main():\n",
+        "def span_f1(gold, pred):\n"
+        "    def spans(rows):\n"
+        "        return {(n, i) for n, row in enumerate(rows) for i, tag in enumerate(row) if tag[0] == 'B'}\n\n"
+        "    hits, wanted, found = len(spans(gold) & spans(pred)), len(spans(gold)), len(spans(pred))\n"
+        "    return 2 * hits / (wanted + found)\n\n\ndef main():\n",
+    ),
+    breaks=("run-spans-are-told-apart",),
+    defect="A span counts as found whatever kind it is taken for.",
+)
+script(
+    "ClassesThatAreFoundAlone",
+    EPOCHS,
+    (
+        "def main():\n",
+        "def macro_f1(gold, pred, n_classes):\n    scores = []\n    for c in range(n_classes):\n"
+        "        hits = sum(g == p == c for g, p in zip(gold, pred))\n        if hits:\n"
+        "            scores.append(2 * hits / (list(gold).count(c) + list(pred).count(c)))\n"
+        "    return sum(scores) / max(1, len(scores))\n\n\ndef main():\n",
+    ),
+    breaks=("run-means-over-classes-count-each",),
+    defect="Classes that are never found are left out of the mean.",
+)

@@ -1,0 +1,176 @@
+"""Figures that a script's own functions give: overlaps of texts, spans of tags, means over classes.
+
+A function is told by its name and by what it is given, taken out of its file with the imports and functions that stand
+beside it, and called with small lists. What reads files, prints or trains is not called.
+"""
+
+from __future__ import annotations
+
+import ast
+import math
+import re
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from functools import cache
+from typing import Any, NamedTuple
+
+import torch
+
+from conformance.adapters.inference.calls import tensors_in
+from conformance.watch.lines import Source
+from conformance.watch.stated import sources
+
+_ACTS = re.compile(
+    r"\b(open|print|input|exec|eval|subprocess|requests|urlopen|save|load\w*|write\w*|mkdir|backward|step|model|net)\b"
+)
+"""What a function that does more than compute says; it is not called."""
+_GIVEN = re.compile(r"(hyp|pred|cand|out|sys|guess|ours|got|decoded)\w*|hypotheses|y_?(hat|pred)|p|h", re.IGNORECASE)
+_WANTED = re.compile(r"(ref|gold|target|truth|true|label|expected|actual|y_true|wanted)\w*|y|g|r|t", re.IGNORECASE)
+_CLASSES = re.compile(r"(n|num|no)_?(of_?)?(classes|labels|cls|tags)|k|classes|labels", re.IGNORECASE)
+_BLEU = re.compile(r"(\w+_)?bleu(_?\w+)?", re.IGNORECASE)
+_SPANS = re.compile(
+    r"(\w*_)?(f1|prf\w*|score\w*|evaluate\w*|metrics?|entity\w*|span\w*|seqeval\w*)(_\w+)?", re.IGNORECASE
+)
+_UNLABELLED = re.compile(r"unlabell?ed|boundar|span_only|ignore_type|any_type|mention|detect", re.IGNORECASE)
+_MACRO = re.compile(r"(\w*_)?(macro\w*|f1\w*)", re.IGNORECASE)
+_WORDS = ["the", "small", "grey", "cat", "sat", "on", "a", "mat"]
+_COUNT = 4
+"""So many classes have labels."""
+
+
+class Figure(NamedTuple):
+    """What a function gives: its name, its line, what was asked, whether it is right, what it gave and what is
+    expected."""
+
+    name: str
+    place: str
+    right: bool
+    got: str
+    expected: str
+
+
+def overlaps(run: Any) -> Iterator[Figure]:
+    """Functions of BLEU: does a text that says everything three times score lower than once?"""
+    for name, place, function, given, wanted, rest in _functions(run, _BLEU):
+        if rest:
+            continue
+        for form in (lambda words: [words], lambda words: words, lambda words: [" ".join(words)], " ".join):
+            for around in (lambda one: one, lambda one: [one]):
+                with suppress(Exception):  # it takes another form
+                    once, thrice = (
+                        _number(function(**{given: form(_WORDS * n), wanted: around(form(_WORDS))})) for n in (1, 3)
+                    )
+                    if once > 0 and math.isfinite(once) and math.isfinite(thrice):
+                        right = thrice < 0.6 * once
+                        yield Figure(name, place, right, f"{thrice:.3g}", f"much less than {once:.3g}")
+                        break
+            else:
+                continue
+            break
+
+
+def kinds_of_spans(run: Any) -> Iterator[Figure]:
+    """Functions that compare tags of spans: do spans of another kind, or of another text, count as found?"""
+    gold = [["B-PER", "I-PER", "O"], ["O", "O", "B-PER"]]
+    others = {
+        "spans of another kind": [["B-LOC", "I-LOC", "O"], ["O", "O", "B-LOC"]],
+        "the spans of the other text": [["O", "O", "B-PER"], ["B-PER", "I-PER", "O"]],
+    }
+    for name, place, function, given, wanted, rest in _functions(run, _SPANS):
+        if rest or _UNLABELLED.search(name):
+            continue
+        with suppress(Exception):  # it takes another form
+            right = _numbers(function(**{given: gold, wanted: gold}))
+            whole = [at for at, one in enumerate(right) if isinstance(one, float) and one in (1.0, 100.0)]
+            for what, other in others.items():
+                told = _numbers(function(**{given: other, wanted: gold}))
+                found = [at for at in whole if at < len(told) and told[at] == right[at]]
+                if whole and told:
+                    yield Figure(name, place, not found, f"{right[whole[0]]:.3g} for {what}", "0")
+
+
+def means_over_classes(run: Any) -> Iterator[Figure]:
+    """Functions of the macro F1: does a class that is never found count?"""
+    labels, guesses = [*range(_COUNT)] * 5, [0] * (5 * _COUNT)
+    wanted_value, of_hits = 0.4 / _COUNT, 0.4
+    for name, place, function, given, wanted, rest in _functions(run, _MACRO):
+        for make in (list, torch.tensor):
+            more = dict.fromkeys(rest, _COUNT)
+            with suppress(Exception):  # it takes another form
+                told = _numbers(function(**{given: make(guesses), wanted: make(labels)}, **more))
+                if any(math.isclose(one, wanted_value, abs_tol=1e-3) for one in told):
+                    yield Figure(name, place, True, "", "")
+                elif any(math.isclose(one, of_hits, abs_tol=1e-3) for one in told):
+                    yield Figure(name, place, False, f"{of_hits:.3g}", f"{wanted_value:.3g}")
+                break
+
+
+def wrong(rule: Callable[[Any], Iterator[Figure]]) -> Callable[[Any], list[Figure]]:
+    """What a rule finds wrong, once for each function."""
+    return lambda run: list({one.place: one for one in rule(run) if not one.right}.values())
+
+
+# --- taking functions out of their files ----------------------------------------------------------
+
+
+def _functions(run: Any, named: re.Pattern[str]) -> Iterator[tuple[str, str, Callable[..., Any], str, str, list[str]]]:
+    """name, line, function, its parameters of what was given and of what was wanted, and the numbers of classes that it
+    cannot do without."""
+    for source in sources(run):
+        for node in source.tree.body:
+            if (
+                not isinstance(node, ast.FunctionDef)
+                or not named.fullmatch(node.name)
+                or _ACTS.search(ast.unparse(node))
+            ):
+                continue
+            needed = _needed(node)
+            rest = [name for name in needed[2:] if _CLASSES.fullmatch(name)]
+            sides = _sides(needed[:2])
+            if sides is None or len(rest) != len(needed[2:]):
+                continue
+            function = _loaded(source).get(node.name)
+            if callable(function):
+                yield node.name, source.place(node), function, *sides, rest
+
+
+def _needed(node: ast.FunctionDef) -> list[str]:
+    """The parameters without a default."""
+    names = [argument.arg for argument in (*node.args.posonlyargs, *node.args.args)]
+    return names[: len(names) - len(node.args.defaults)]
+
+
+def _sides(names: list[str]) -> tuple[str, str] | None:
+    """Which of two parameters is what was given, and which what was wanted."""
+    for given, wanted in (names, names[::-1]) if len(names) == 2 else ():
+        if _GIVEN.fullmatch(given) and _WANTED.fullmatch(wanted):
+            return given, wanted
+    return None
+
+
+@cache
+def _loaded(source: Source) -> dict[str, Any]:
+    """The imports, functions and constants of a file, without the statements that do something."""
+    found: dict[str, Any] = {"__name__": "taken_out"}
+    for node in source.tree.body:
+        is_constant = isinstance(node, ast.Assign) and not any(isinstance(one, ast.Call) for one in ast.walk(node))
+        if is_constant or isinstance(node, ast.Import | ast.ImportFrom | ast.FunctionDef):
+            with suppress(Exception):  # what it needs is not here
+                exec(compile(ast.Module([node], []), source.file, "exec", dont_inherit=True), found)
+    return found
+
+
+def _number(made: Any) -> float:
+    """The first number of a result."""
+    return float(_numbers(made)[0])
+
+
+def _numbers(made: Any) -> list[float | int]:
+    """The numbers of a result, in its order."""
+    if isinstance(made, int | float):
+        return [made]
+    if isinstance(made, dict):
+        return [number for value in made.values() for number in _numbers(value)]
+    if isinstance(made, list | tuple):
+        return [number for value in made for number in _numbers(value)]
+    return [float(one) for one in tensors_in(made) if one.numel() == 1]
