@@ -255,3 +255,39 @@ def every_class_counts(impl: Any, draw: Draw) -> Evidence:
         diagnosis=f"{one.name} leaves out the classes that are never found: whoever knows one class gets its F1.",
         mend="divide the sum by the number of classes",
     )
+
+
+@check("run-errors-are-shares-of-the-reference", roles=RUN)
+def errors_are_shares(impl: Any, draw: Draw) -> Evidence:
+    """A word error rate is the number of errors by the number of words of the reference."""
+    from conformance.watch import figures
+
+    nothing = "no error rate was seen that is divided by what was given"
+    step, one = told_by_text(impl, figures.wrong(figures.shares_of_errors), nothing)
+    return broken(
+        step,
+        f"what {one.name} gives a text that says its reference twice",
+        one.expected,
+        one.got,
+        at=lambda lines: lines.first(one.place),
+        diagnosis=f"{one.name} divides by the length of what was given: who says more has fewer errors.",
+        mend="divide by the length of the reference",
+    )
+
+
+@check("run-roots-are-taken-of-the-mean", roles=RUN)
+def roots_of_the_mean(impl: Any, draw: Draw) -> Evidence:
+    """The root mean squared error is the root of the mean over all errors."""
+    from conformance.watch import figures
+
+    nothing = "no root of a mean squared error was seen that is taken elsewhere"
+    step, one = told_by_text(impl, figures.wrong(figures.roots_of_errors), nothing)
+    return broken(
+        step,
+        f"what {one.name} gives for three errors of 1 and three of 7",
+        one.expected,
+        one.got,
+        at=lambda lines: lines.first(one.place),
+        diagnosis=f"{one.name} takes no root, or the mean of the roots of the rows.",
+        mend="((guess - target) ** 2).mean().sqrt()",
+    )

@@ -169,3 +169,27 @@ script(
     breaks=("run-means-over-classes-count-each",),
     defect="Classes that are never found are left out of the mean.",
 )
+script(
+    "ErrorsByWhatWasGiven",
+    EPOCHS,
+    (
+        "def main():\n",
+        "def distance(a, b):\n    row = list(range(len(b) + 1))\n    for i, x in enumerate(a, 1):\n"
+        "        before, row[0] = row[0], i\n        for j, y in enumerate(b, 1):\n"
+        "            before, row[j] = row[j], min(row[j] + 1, row[j - 1] + 1, before + (x != y))\n"
+        "    return row[-1]\n\n\n"
+        "def wer(hyp, ref):\n    return distance(hyp, ref) / max(1, len(hyp))\n\n\ndef main():\n",
+    ),
+    breaks=("run-errors-are-shares-of-the-reference",),
+    defect="The errors are divided by the words that were given, and not by those of the reference.",
+)
+script(
+    "MeanOfTheRootsOfRows",
+    EPOCHS,
+    (
+        "def main():\n",
+        "def rmse(pred, target):\n    return ((pred - target) ** 2).mean(1).sqrt().mean()\n\n\ndef main():\n",
+    ),
+    breaks=("run-roots-are-taken-of-the-mean",),
+    defect="The root is taken in each row, and the mean of the roots afterwards.",
+)

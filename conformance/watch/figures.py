@@ -33,7 +33,16 @@ _SPANS = re.compile(
 )
 _UNLABELLED = re.compile(r"unlabell?ed|boundar|span_only|ignore_type|any_type|mention|detect", re.IGNORECASE)
 _MACRO = re.compile(r"(\w*_)?(macro\w*|f1\w*)", re.IGNORECASE)
+_ERROR_RATE = re.compile(r"(\w*_)?([wc]er|(word|char(acter)?|token|phone(me)?)_error_rate)(_\w+)?", re.IGNORECASE)
+_RMSE = re.compile(r"(\w*_)?(rmse|root_mean_squared?_error)(_\w+)?", re.IGNORECASE)
 _WORDS = ["the", "small", "grey", "cat", "sat", "on", "a", "mat"]
+_FORMS: tuple[Callable[[list[str]], Any], ...] = (
+    lambda words: [words],
+    lambda words: words,
+    lambda words: [" ".join(words)],
+    " ".join,
+)
+"""How functions take texts: several or one, as words or as they are written."""
 _COUNT = 4
 """So many classes have labels."""
 
@@ -54,7 +63,7 @@ def overlaps(run: Any) -> Iterator[Figure]:
     for name, place, function, given, wanted, rest in _functions(run, _BLEU):
         if rest:
             continue
-        for form in (lambda words: [words], lambda words: words, lambda words: [" ".join(words)], " ".join):
+        for form in _FORMS:
             for around in (lambda one: one, lambda one: [one]):
                 with suppress(Exception):  # it takes another form
                     once, thrice = (
@@ -103,6 +112,36 @@ def means_over_classes(run: Any) -> Iterator[Figure]:
                 elif any(math.isclose(one, of_hits, abs_tol=1e-3) for one in told):
                     yield Figure(name, place, False, f"{of_hits:.3g}", f"{wanted_value:.3g}")
                 break
+
+
+def shares_of_errors(run: Any) -> Iterator[Figure]:
+    """Functions of word or character error rates: are the errors divided by what the reference holds?"""
+    for name, place, function, given, wanted, rest in _functions(run, _ERROR_RATE):
+        if rest:
+            continue
+        for form in _FORMS:
+            with suppress(Exception):  # it takes another form
+                changed = [f"no{word}" for word in _WORDS]
+                same, half, others, twice = (
+                    _number(function(**{given: form(words), wanted: form(_WORDS)}))
+                    for words in (_WORDS, _WORDS[:4] + changed[4:], changed, _WORDS * 2)
+                )
+                if same == 0 < half < others and twice > 0:  # words are counted, or letters
+                    right = not math.isclose(twice, others / 2, rel_tol=0.1)
+                    yield Figure(name, place, right, f"{twice:.3g}", f"{others:.3g}")
+                    break
+
+
+def roots_of_errors(run: Any) -> Iterator[Figure]:
+    """Functions of the root of the mean squared error: is the root taken, and of the mean over all?"""
+    for name, place, function, given, wanted, rest in _functions(run, _RMSE):
+        guesses, targets = torch.zeros(2, 3), torch.tensor([[1.0] * 3, [7.0] * 3])
+        for make in (torch.Tensor.clone, torch.Tensor.numpy):
+            with suppress(Exception):  # it takes another form
+                told = [] if rest else _numbers(function(**{given: make(guesses), wanted: make(targets)}))
+                if len(told) == 1 and any(math.isclose(told[0], one, rel_tol=1e-3) for one in (5, 4, 25)):
+                    yield Figure(name, place, math.isclose(told[0], 5, rel_tol=1e-3), f"{told[0]:.3g}", "5")
+                    break
 
 
 def wrong(rule: Callable[[Any], Iterator[Figure]]) -> Callable[[Any], list[Figure]]:

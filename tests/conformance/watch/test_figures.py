@@ -113,3 +113,50 @@ def test_means_over_classes(parameters, classes, mean, is_told):
     text = MACRO.format(name="macro_f1", parameters=parameters, classes=classes, mean=mean)
     assert verdict("run-means-over-classes-count-each", text) == is_told
     assert not verdict("run-means-over-classes-count-each", text.replace("def macro_f1", "def figure"))
+
+
+RATE = """
+def distance(a, b):
+    row = list(range(len(b) + 1))
+    for i, x in enumerate(a, 1):
+        before, row[0] = row[0], i
+        for j, y in enumerate(b, 1):
+            before, row[j] = row[j], min(row[j] + 1, row[j - 1] + 1, before + (x != y))
+    return row[-1]
+
+def {name}({parameters}):
+    {body}
+"""
+OF_TEXTS = (
+    "return 100 * sum(distance({0}, {1}) for h, r in zip(hyps, refs)) / sum(len({2}) for h, r in zip(hyps, refs))"
+)
+
+
+@pytest.mark.parametrize(
+    ("parameters", "body", "is_told"),
+    [
+        ("hyp, ref", "return distance(hyp, ref) / len(ref)", False),
+        ("ref, hyp", "return distance(hyp.split(), ref.split()) / len(ref.split())", False),
+        ("hyps, refs", OF_TEXTS.format("h", "r", "r"), False),
+        ("hyp, ref", "return distance(hyp, ref) / len(hyp)", True),
+        ("hyp, ref", "return distance(hyp, ref) / max(len(hyp), len(ref))", True),
+        ("hyps, refs", OF_TEXTS.format("h.split()", "r.split()", "h.split()"), True),
+    ],
+)
+def test_error_rates(parameters, body, is_told):
+    text = RATE.format(name="wer", parameters=parameters, body=body)
+    assert verdict("run-errors-are-shares-of-the-reference", text) == is_told
+
+
+@pytest.mark.parametrize(
+    ("body", "is_told"),
+    [
+        ("((pred - target) ** 2).mean().sqrt().item()", False),
+        ("math.sqrt(float(((pred - target) ** 2).mean()))", False),
+        ("((pred - target) ** 2).mean(0).sqrt()", False),  # one for each column
+        ("((pred - target) ** 2).mean().item()", True),
+        ("((pred - target) ** 2).mean(-1).sqrt().mean()", True),
+    ],
+)
+def test_roots_of_mean_errors(body, is_told):
+    assert verdict("run-roots-are-taken-of-the-mean", f"def rmse(pred, target):\n    return {body}\n") == is_told
