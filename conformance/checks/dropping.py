@@ -32,7 +32,7 @@ def keeps_the_stream(impl: Any, draw: Draw) -> Evidence:
 def dropout_option(impl: Any, draw: Draw) -> Evidence:
     """dropout=0 drops nothing, and another rate reaches the dropout."""
     subject = impl.build("module", {})
-    if not subject.is_whole and not subject.takes_option("dropout"):
+    if not subject.takes_option("dropout") and not (subject.is_whole and subject.speaks_of_dropping()):
         raise NotProvided("its own constructor takes no dropout rate")
     rate = 0.37
     none, some = subject.fresh(2, dropout=0.0), subject.fresh(2, dropout=rate)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import product
@@ -22,6 +23,7 @@ from conformance.adapters.functions.arguments import PAD, VOCAB, Arguments, read
 from conformance.adapters.functions.roles import LOGITS, TARGETS
 from conformance.adapters.functions.subjects import Served, agrees, constants, first_tensor, noise, source_of
 from conformance.adapters.inference.facts import Fact, Unresolved
+from conformance.adapters.whole.watching import Watching
 from conformance.protocol import NotProvided
 
 WORDS = {
@@ -182,6 +184,8 @@ def resolve(found: Any) -> list[Served]:
     if exact is None and not re.fullmatch(f"{TARGETS}|{TOKENS}", loss.call.parameter_of["targets"].lower()):
         raise Unresolved(f"{loss.name} is no cross-entropy of logits and the numbers of classes in any form")
     chosen = exact or ran[0]
+    if exact is None and not _takes_logarithms(chosen, logits, targets):
+        raise Unresolved(f"{loss.name} takes no logarithm where it ran, and no softmax: it is no cross-entropy there")
     facts = [Fact("inputs", f"{chosen.form} {chosen.scale}", _how(exact))]
     facts.append(
         Fact(
@@ -198,6 +202,24 @@ def resolve(found: Any) -> list[Served]:
     facts += more
     fits = smooth if smooth is not None else exact is not None
     return [Served("cross_entropy", partial(_make, chosen), facts, fits)]
+
+
+class _Logarithms(Watching):
+    """Whether a run takes a logarithm, an exponential or a softmax."""
+
+    seen = False
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        name = func.__name__.partition(".")[0]
+        self.seen = self.seen or re.search(r"softmax|logsumexp|nll|^(log|log1p|log2|exp|expm1)$", name) is not None
+        return func(*args, **(kwargs or {}))
+
+
+def _takes_logarithms(loss: Loss, logits: Tensor, targets: Tensor) -> bool:
+    """Whether a cross-entropy can have run: of a loss with branches, in the one that runs."""
+    with suppress(Exception), _Logarithms() as ran:
+        replace(loss, scale=RAW).value(logits, targets, eps=0.0)
+    return ran.seen
 
 
 def _how(exact: Loss | None) -> str:

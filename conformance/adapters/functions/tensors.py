@@ -65,7 +65,9 @@ def softmax(function: Callable[..., Any]) -> list[Served]:
     arguments = read(function, {"dim": r"dim|axis", "x": r"x|inputs?|logits|scores|z|tensor"}, ("x",))
     x = noise(3, 4, 5)
     off = {"dim": -1}
-    got = first_tensor(arguments.call(function, x=x.clone(), **off))
+    got, again = (first_tensor(arguments.call(function, x=x.clone(), **off)) for _ in range(2))
+    if not torch.equal(got, again):
+        raise Unresolved(f"{function.__name__} draws random numbers, and is no softmax alone")
 
     def make(config: Mapping[str, Any]) -> Callable[..., dict[str, Any]]:
         def compute(training: bool, x: Tensor) -> dict[str, Any]:

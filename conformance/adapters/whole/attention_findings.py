@@ -61,7 +61,7 @@ def _all(judgements: tuple[Judgement, ...], core: AttentionCore) -> list[Finding
 
 
 def softmax_axis(core: AttentionCore) -> Iterator[Finding]:
-    if core.axis != "keys":
+    if core.axis != "keys" and not _shared_anew(core):
         yield Finding(
             "attention-softmax-runs-over-the-keys",
             f"The softmax runs over the {core.axis}; the weights of one query over its keys do not sum to one.",
@@ -71,6 +71,16 @@ def softmax_axis(core: AttentionCore) -> Iterator[Finding]:
             "Give the softmax the axis of the keys (dim=-1 for scores of shape (..., queries, keys)).",
             paths=(core.path,),
         )
+
+
+def _shared_anew(core: AttentionCore) -> bool:
+    """Whether the weights that meet the values sum to one over the keys all the same: slots compete for inputs by the
+    softmax, and share each of them out anew afterwards (Locatello et al. 2020, Object-Centric Learning, algorithm 1)."""
+    used = core.used.data
+    if used.shape != core.softmax.gave.data.shape:
+        return False
+    sums = core.by_product(used).double().sum(-1)
+    return bool((sums - 1).abs().max() < 1e-3)
 
 
 def contraction(core: AttentionCore) -> Iterator[Finding]:

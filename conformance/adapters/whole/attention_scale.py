@@ -183,7 +183,10 @@ def _constant_after(core: AttentionCore) -> tuple[float, Op] | None:
     ops = between(core)
     if any(drops(core.record, op) for op in ops):
         return None
-    [ones] = core.record.replay([core.used], {core.softmax.gave: torch.ones_like(core.softmax.gave.data)})
+    one = torch.ones_like(core.softmax.gave.data)
+    ([ones], [twos]) = (core.record.replay([core.used], {core.softmax.gave: given}) for given in (one, 2 * one))
+    if not torch.allclose(twos, 2 * ones):  # divided by a number of their own, such as their norm
+        return None
     numbers = ones.double().reshape(-1)
     multiplying = [op for op in ops if base_name(op) in ("mul", "div")]
     if len(numbers) and multiplying and bool((numbers - numbers[0]).abs().max() < 1e-6):
