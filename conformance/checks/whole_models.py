@@ -134,7 +134,8 @@ def drops_in_training(impl: Any, draw: Draw) -> Evidence:
             diagnosis=f"{path} says dropout {rate}, and nothing is dropped in training mode.",
             place=subject.made_at(path),
         )
-    if np.array_equal(first, second):
+    pieces = zip(*(subject.pieces_in_training(seed, **inputs) for seed in (1, 2)), strict=False)
+    if np.array_equal(first, second) and all(np.array_equal(one, other) for one, other in pieces):
         return true("two passes in training mode differ", False, got="the same answer twice").saying(
             diagnosis="Dropout draws the same in every pass, or its result is thrown away.", place=active[0].place
         )
@@ -220,8 +221,14 @@ def every_parameter_gets_a_gradient(impl: Any, draw: Draw) -> Evidence:
     ]
     excused = subject.excused_parameters(missing + zero)
     bad = [name for name in missing + zero if name not in excused]
-    drawn = subject.reached_as_drawn(bad, inputs) | subject.reached_by_gaps(bad, inputs) if bad else set()
-    bad = [name for name in bad if name not in drawn]
+    for otherwise in (
+        subject.reached_as_drawn,
+        subject.reached_by_gaps,
+        subject.reached_by_its_loss,
+        subject.reached_under_flags,
+    ):
+        reached = otherwise(bad, inputs) if bad else set()
+        bad = [name for name in bad if name not in reached]
     if not bad and (cut := subject.columns_of_tables_read(gradients)):
         name, (read, width) = next(iter(cut.items()))
         shown = f"{read} of {width} numbers of a row"

@@ -75,7 +75,7 @@ def softmax_axis(core: AttentionCore) -> Iterator[Finding]:
 
 def _shared_anew(core: AttentionCore) -> bool:
     """Whether the weights that meet the values sum to one over the keys all the same: slots compete for inputs by the
-    softmax, and share each of them out anew afterwards (Locatello et al. 2020, Object-Centric Learning, algorithm 1)."""
+    softmax, and share each out anew afterwards (Locatello et al. 2020, Object-Centric Learning, algorithm 1)."""
     used = core.used.data
     if used.shape != core.softmax.gave.data.shape:
         return False

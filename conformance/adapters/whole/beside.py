@@ -21,7 +21,7 @@ import torch
 from torch import Tensor, nn
 
 from conformance.adapters.stated import Shape
-from conformance.adapters.whole.names import PLACES
+from conformance.adapters.whole.names import PLACES, called_after
 from conformance.adapters.whole.shapes import number_shapes, said_sizes, shapes_told, table_lengths
 from conformance.adapters.whole.told import Told
 from conformance.places import innermost_line
@@ -165,7 +165,7 @@ def climb(
                 return form.numel * batch <= MAX_NUMBERS and not (strict and axes and len(form.sizes) != len(axes) - 1)
 
             def tried(forms: Mapping[str, Form]) -> Ran:
-                return run({key: beside(form.shape(key, batch)) for key, form in forms.items()})
+                return run({key: _filled(key, forms, batch) for key in forms})
 
             chosen = {name: own[0] for name, own in forms.items()}
             reached, hints, heard, before = -1, list[int](), list[int](), -2
@@ -188,6 +188,15 @@ def climb(
             best = max(best, (reached, chosen), key=lambda pair: pair[0])
             lengths += _more_lengths(furthest, length, lengths)
     return Climbed(_shapes(best[1], batch), "")
+
+
+def _filled(name: str, forms: Mapping[str, Form], batch: int) -> Tensor:
+    """What an input holds; of lengths of another, that all of that is real."""
+    form = forms[name]
+    of = next((one for key, one in forms.items() if key != name and called_after(name, key)), None)
+    if of is not None and of.sizes and form == Form((), "int") and name.lower().endswith(("length", "lengths", "lens")):
+        return torch.full((batch,), min(of.sizes))
+    return beside(form.shape(name, batch))
 
 
 _MISFIT = re.compile(r"shapes cannot be multiplied \(\d+x(\d+) and (\d+)x\d+\)")
@@ -228,13 +237,15 @@ def _told_first(
     told: Told, general: Sequence[Form], module: nn.Module, length: int, options: Mapping[str, Any], name: str
 ) -> list[Form]:
     """The forms of one input: those that the code says, those with as many axes, the rest."""
-    first = ("int", "float", "bool") if _COUNT.fullmatch(name.lower()) else ("float", "int", "bool")
+    counts = _COUNT.fullmatch(name.lower()) is not None
+    first = ("int", "float", "bool") if counts else ("float", "int", "bool")
     dtypes = (told.dtype,) if told.dtype else first
     shapes = shapes_told(told.axes[1:], module, options) if told.axes else []
     said = [Form(tuple(length if n is None else n for n in shape), d) for d in dtypes for shape in shapes]
 
     def unlike(form: Form) -> int:
-        return (bool(told.axes) and len(form.sizes) != len(told.axes) - 1) + (form.dtype not in dtypes)
+        is_no_count = counts and not told.axes and (form.dtype != "int" or bool(form.sizes))
+        return (bool(told.axes) and len(form.sizes) != len(told.axes) - 1) + (form.dtype not in dtypes) + is_no_count
 
     return list(dict.fromkeys([*said, *sorted(general, key=unlike)]))
 

@@ -13,10 +13,11 @@ from textwrap import dedent
 from types import MethodType
 from typing import Any
 
-from torch import nn
+from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
 
 from conformance.adapters.whole import names
-from conformance.adapters.whole.calling import quiet_evaluation
+from conformance.adapters.whole.calling import loss_in, quiet_evaluation
 
 _MEMORY = re.compile(r"memory|enc(oder|oded)?(_?(out(put)?s?|states?|hidden|h|x))?|context|latents?|e_out")
 _PROJECTIONS = ("project", "generator", "projection", "projection_layer", "output_layer", "head", "fc_out", "linear")
@@ -142,6 +143,42 @@ def as_forward(module: nn.Module, name: str) -> nn.Module:
     own = getattr(type(module), name, None) or _forward_of(module, name)
     module.forward = MethodType(own, module)
     return module
+
+
+def with_scores(module: nn.Module) -> nn.Module:
+    """The module, whose forward gives its loss and the scores that this compares with words, where it gives a loss
+    only."""
+    own = inspect.unwrap(type(module).forward)
+
+    @wraps(own)
+    def forward(self: Any, *given: Any, **named: Any) -> Any:
+        with _Scores() as scores:
+            result = own(self, *given, **named)
+        return {"loss": loss_in(result), "logits": scores.seen} if scores.seen is not None else result
+
+    module.forward = MethodType(forward, module)
+    return module
+
+
+class _Scores(TorchFunctionMode):
+    """seen: the scores of classes, on the last axis, that the first cross-entropy of a run is given; where there is
+    none, those of which a logarithm of the softmax is taken first."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: Tensor | None = None
+        self.is_certain = False
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        name = getattr(func, "__name__", "")
+        given = args[0] if args else kwargs.get("input")
+        if isinstance(given, Tensor) and given.dim() > 1 and not self.is_certain:
+            if name == "cross_entropy":
+                self.seen, self.is_certain = given.movedim(1, -1), True
+            elif name == "log_softmax" and self.seen is None:
+                self.seen = given
+        return func(*args, **kwargs)
 
 
 def _forward_of(module: nn.Module, name: str) -> Callable[..., Any]:

@@ -16,7 +16,6 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from conformance.adapters.inference.calls import tensors_in
-from conformance.adapters.inference.construct import CONFIGS
 from conformance.adapters.undropped import DROPS, NoDropouts
 from conformance.adapters.whole.flow import base_name, moves
 from conformance.adapters.whole.record import Record, record
@@ -94,12 +93,6 @@ def _dropped(*given: Any, **words: Any) -> Tensor:
 
 class DropProbes(RunningModel):
     """The experiments, of a running model."""
-
-    def speaks_of_dropping(self) -> bool:
-        """Whether its code does, or its constructor takes settings, which may."""
-        parameters = inspect.signature(type(self.module)).parameters.values()
-        settings = any(p.kind is p.VAR_KEYWORD or p.name.lower() in CONFIGS for p in parameters)
-        return settings or bool(self.line_of(r"(?i)drop"))
 
     def stream_is_dropped(self) -> str:
         """The path of the first block whose stream is dropped together with what it adds, where all is dropped that a

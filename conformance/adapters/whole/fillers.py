@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -14,6 +13,9 @@ from torch import Tensor
 from conformance.adapters.stated import Shape
 from conformance.adapters.whole import names
 from conformance.adapters.whole.beside import beside, numbers
+
+AHEAD = 2
+"""So many steps, or pieces of them, are asked of a model that is told how far to look ahead."""
 
 
 def maker(name: str, meaning: str, labels: str) -> Callable[[Mapping[str, Tensor]], Any] | None:
@@ -31,6 +33,7 @@ def maker(name: str, meaning: str, labels: str) -> Callable[[Mapping[str, Tensor
         "lengths": lambda inputs: torch.full((shape_of(inputs).shape[0],), shape_of(inputs).shape[1]),
         "marks": lambda inputs: _parts_of_time(name, shape_of(inputs).shape[:2]),
         "scored": lambda inputs: torch.ones(shape_of(inputs).shape[:2], dtype=torch.bool),
+        "ahead": lambda inputs: AHEAD,
         "flag": lambda inputs: False,
         "function": lambda inputs: _of_each_number,
     }
@@ -54,11 +57,6 @@ def counted(name: str, meanings: Sequence[str]) -> str:
     if len(meanings) == 1:
         return meanings[0]
     return "tgt" if names.side_of(name) == "target" else "src"
-
-
-def called_after(name: str, other: str) -> bool:
-    """Whether something is called after another input, as feat_lengths after feats."""
-    return bool(re.match(rf"{re.escape(other.lower().rstrip('s'))}s?_", name.lower()))
 
 
 def alike(name: str) -> Callable[[Mapping[str, Tensor]], Tensor]:

@@ -204,7 +204,7 @@ class ForecastProbes(LossProbes):
         line, and whether they are those of a series that is scaled and moved. Raises NotProvided where forward's are
         not normalised, or no such method could be run."""
         one, twin = self.calling.main, self.twin()
-        if len(self.calling.inputs) > 1 or one.meaning != "x":
+        if len(self.calling.inputs) > 1 or one.meaning != "x" or one.vocab:
             raise NotProvided("it reads no series")
         x = twin.tensors(twin.example(2, None if one.length else 16, seed=96))["x"] * 1e3
         with twin.mode(False), torch.no_grad(), default_dtype(self.torch_dtype):

@@ -36,7 +36,7 @@ class FutureLossProbes(ForecastProbes):
         """Of each loss that is given what follows a series: its name, its line, and whether it is another one where all
         that follows lies higher. Raises NotProvided where there is none."""
         one, twin = self.calling.main, self.twin()
-        if len(self.calling.inputs) > 1 or one.meaning != "x" or len(one.shape) > 2:
+        if len(self.calling.inputs) > 1 or one.meaning != "x" or one.vocab or len(one.shape) > 2:
             raise NotProvided("it reads no series")
         given, answer = {}, None
         with torch.no_grad(), twin.mode(False), default_dtype(self.torch_dtype), suppress(Exception):

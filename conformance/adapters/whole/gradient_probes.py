@@ -3,6 +3,7 @@ steps along them give."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
@@ -16,10 +17,13 @@ from torch.utils._pytree import tree_map_only
 from conformance.adapters.torch_subject import to_array
 from conformance.adapters.whole.record import record
 from conformance.adapters.whole.running import RunningModel
+from conformance.adapters.whole.used_functions import text_of
 from conformance.adapters.whole.watching import Watching, user_line
 from conformance.protocol import Array, Arrays, NotProvided
 
 RATES = (0.3, 0.03, 0.003)
+_FLAGS = 4
+"""So many flags are turned."""
 
 
 _KEEPS_ITS_RESULT = {"tanh", "sigmoid", "_softmax", "_log_softmax", "exp", "sqrt", "rsqrt", "reciprocal", "relu"}
@@ -111,6 +115,35 @@ class GradientProbes(RunningModel):
         sizes = {name: float(np.abs(g).max(initial=0.0)) for name, g in found.items() if g is not None}
         largest = max(sizes.values(), default=0.0)
         return {name for name in names if sizes.get(name, 0.0) > 1e-13 * largest}
+
+    def reached_by_its_loss(self, names: list[str], inputs: Mapping[str, Any]) -> set[str]:
+        """Those of these parameters that get a gradient from the loss that stands beside the answer: a second head."""
+        found: dict[str, Array | None] = {}
+        with suppress(Exception):
+            found = self.gradients(inputs, of="loss")
+        return {name for name in names if (g := found.get(name)) is not None and np.abs(g).max(initial=0.0) > 0}
+
+    def reached_under_flags(self, names: list[str], inputs: Mapping[str, Any]) -> set[str]:
+        """Those of these parameters that get a gradient where a flag, which a part keeps and its forward asks for, is
+        turned: a model that is pretrained first has parts for that."""
+        reached: set[str] = set()
+        flags = [
+            (path, name)
+            for path, part in self.module.named_modules()
+            for name, value in vars(part).items()
+            if type(value) is bool and name != "training" and _asks_for(part, name)
+        ]
+        for path, name in flags[:_FLAGS]:
+            with suppress(Exception):
+                twin = self.twin()
+                for part in twin.module.modules():
+                    if name in vars(part) and type(vars(part)[name]) is bool:
+                        setattr(part, name, not vars(self.module.get_submodule(path))[name])
+                found = twin.gradients(inputs)
+                reached |= {
+                    key for key in names if (g := found.get(key)) is not None and np.abs(g).max(initial=0.0) > 0
+                }
+        return reached
 
     def columns_of_tables_read(self, gradients: Mapping[str, Array | None]) -> dict[str, tuple[int, int]]:
         """Tables of which only the first or the last half of the numbers of each row, or less, gets a gradient: how
@@ -291,3 +324,8 @@ def go_back(total: Tensor) -> None:
             "it has no gradients: what the way back needs is written over in place; "
             "see model-every-parameter-gets-a-gradient"
         ) from error
+
+
+def _asks_for(part: nn.Module, flag: str) -> bool:
+    """Whether the forward of a part asks for one of its flags."""
+    return re.search(rf"\bif .*\bself\.{flag}\b", text_of(type(part).forward)) is not None

@@ -18,7 +18,10 @@ FEWER_FIRST = "(S, B, V)"
 
 STRETCHES = (FEWER, FEWER_FIRST)
 
-LAYOUTS = ("(B, T, V)", "(T, B, V)", "(B, V, T)", "(B * T, V)", *STRETCHES, *ONE_ANSWER)
+OF_PLACES = ("(B, T, V)", "(T, B, V)", "(B, V, T)", "(B * T, V)")
+"""Layouts of an answer for each position."""
+
+LAYOUTS = (*OF_PLACES, *STRETCHES, *ONE_ANSWER)
 
 
 def laid_out(tensor: Tensor, layout: str, batch: int, length: int, outputs: int) -> Tensor | None:

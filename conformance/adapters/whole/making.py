@@ -37,7 +37,7 @@ from conformance.adapters.inference.construct import CONFIGS
 from conformance.adapters.inference.facts import Fact, Unresolved
 from conformance.adapters.whole import class_paths, needing
 from conformance.adapters.whole.absent_weights import absent_weights
-from conformance.adapters.whole.chained import as_forward, with_forward
+from conformance.adapters.whole.chained import as_forward, with_forward, with_scores
 from conformance.adapters.whole.classmethods import is_maker, makers_of, name_of, returns_its_class, usages_of
 from conformance.adapters.whole.configs import Options, overridden_defaults
 from conformance.adapters.whole.constructing import Evaluator
@@ -136,6 +136,13 @@ class Made:
         """The same modules with one of their methods as their forward."""
         fact = Fact(ONE_SIDE, f"{method}(...)", reason.removeprefix("UNRESOLVED: "))
         return replace(self, facts=[*self.facts, fact], _make=lambda sizing: as_forward(self._make(sizing), method))
+
+    def answering_with_scores(self, reason: str) -> Made:
+        """The same modules, which give the scores that their loss compares beside it."""
+        fact = Fact(
+            "answer", "the scores that its loss compares", reason.removeprefix("UNRESOLVED: ").partition(",")[0]
+        )
+        return replace(self, facts=[*self.facts, fact], _make=lambda sizing: with_scores(self._make(sizing)))
 
     def part_of(self, cls: type[nn.Module], facts: list[Fact], take: Callable[[nn.Module], nn.Module]) -> Made:
         """A part of these modules, as `take` gives it; it has no options of its own."""

@@ -28,7 +28,7 @@ from conformance.adapters.whole.caller_masks import with_masks, with_padding_mas
 from conformance.adapters.whole.calling import Calling, T, first_data
 from conformance.adapters.whole.calling_parts import part_calling
 from conformance.adapters.whole.capacity import with_room
-from conformance.adapters.whole.chained import as_forward, encoders_of, has_forward, sides_of
+from conformance.adapters.whole.chained import as_forward, encoders_of, has_forward, sides_of, with_scores
 from conformance.adapters.whole.class_source import source_of
 from conformance.adapters.whole.copying import in_dtype
 from conformance.adapters.whole.ctc import CtcProbes
@@ -46,6 +46,7 @@ from conformance.adapters.whole.inside import InsideProbes
 from conformance.adapters.whole.kinds import KINDS, kind_of
 from conformance.adapters.whole.label_probes import LabelProbes
 from conformance.adapters.whole.last_rows import LastRowProbes
+from conformance.adapters.whole.layouts import OF_PLACES
 from conformance.adapters.whole.making import Made
 from conformance.adapters.whole.marks import with_marks
 from conformance.adapters.whole.masked_losses import MaskedLossProbes
@@ -136,7 +137,7 @@ def whole_model(made: Made, kind: str = "", stated: Stated | None = None) -> Who
     except NoAnswer as error:
         pairs = error.pairs
         try:
-            calling, made = _of_one_side(module, made, error)
+            calling, made = _with_scores(module, made, error) or _of_one_side(module, made, error)
         except Unresolved:
             if (main := _main_part(module)) and not stated.weights and not stated.input:
                 return whole_model(_of_main_part(made, module, main, error), kind, stated)
@@ -176,6 +177,18 @@ def _with_numbers_that_run(subject: WholeModel) -> WholeModel:
 def _above_zero(make: Callable[[Mapping[str, Tensor]], Any], inputs: Mapping[str, Tensor]) -> Any:
     made = make(inputs)
     return made.abs() if isinstance(made, Tensor) and made.is_floating_point() else made
+
+
+def _with_scores(module: nn.Module, made: Made, error: NoAnswer) -> tuple[Calling, Made] | None:
+    """How to call a model that gives a loss only, and how to make such, with the scores of each place that its loss
+    compares as its answer; None where that compares others, and the module is as it was then."""
+    if error.pairs is None:
+        with suppress(Unresolved):
+            calling = calling_of(with_scores(module), options=made.options, known=error.climbed)
+            if calling.main.vocab and calling.layout in OF_PLACES:
+                return calling, made.answering_with_scores(str(error))
+    vars(module).pop("forward", None)
+    return None
 
 
 def _of_one_side(module: nn.Module, made: Made, error: NoAnswer) -> tuple[Calling, Made]:

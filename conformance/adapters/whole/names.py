@@ -19,6 +19,7 @@ _WORDS: dict[str, str] = {
     ),
     "chosen": r"(masked?|pred(iction)?|predicted|mlm|masked_lm)_?(pos|positions?|ind(ex|ices)|idx|ids_pos)",
     "marks": r"\w*(time_?)?(mark|stamp)s?(_\w+)?|time_features",
+    "ahead": r"(n|num)_?(future|ahead|forecasts?)(_(steps|patches|points))?|(forecast_)?horizon|steps_ahead",
     "lengths": (
         r"(?!prefix|prompt)(.*_)?(lengths?|lens|valid_lens?|valid_lengths?|seq_lens?|"
         r"(n|num)_(tokens|frames|points|words|nodes|atoms|steps|real|valid|regions|objects|boxes|patches|items|turns))"
@@ -87,6 +88,11 @@ def meaning_of(name: str) -> str:
         if names.fullmatch(lower):
             return meaning
     return "flag" if FLAGS.fullmatch(lower) else ""
+
+
+def called_after(name: str, other: str) -> bool:
+    """Whether something is called after another input, as feat_lengths after feats."""
+    return bool(re.match(rf"{re.escape(other.lower().rstrip('s'))}s?_", name.lower()))
 
 
 def side_of(name: str) -> str:

@@ -9,6 +9,7 @@ from contextlib import suppress
 
 from torch import nn
 
+from conformance.adapters.inference.construct import CONFIGS
 from conformance.adapters.whole.chained import has_forward
 from conformance.adapters.whole.class_source import heading_of, modes_kept, source_of
 from conformance.adapters.whole.kept_modes import Kept, functions_that_remember
@@ -27,6 +28,12 @@ class PlaceProbes(RunningModel):
     def heading(self) -> str:
         """What the file of its class says first."""
         return heading_of(type(self.module))
+
+    def speaks_of_dropping(self) -> bool:
+        """Whether its code does, or its constructor takes settings, which may."""
+        parameters = inspect.signature(type(self.module)).parameters.values()
+        settings = any(p.kind is p.VAR_KEYWORD or p.name.lower() in CONFIGS for p in parameters)
+        return settings or bool(self.line_of(r"(?i)drop"))
 
     def line_of(self, pattern: str) -> str:
         """file:line of the first line of the user's classes that the pattern is found in."""

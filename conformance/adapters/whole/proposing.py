@@ -25,7 +25,6 @@ from conformance.adapters.whole.fillers import (
     AllOf,
     Beside,
     alike,
-    called_after,
     counted,
     maker,
     of_shape,
@@ -198,9 +197,15 @@ class Proposals:
         optional = tuple(p.name for p in masks_of if not (p.required or all_masks))
         lengths = [p for p in rest if p.meaning == "lengths"]
         for p in rest if len(sides) == 2 else ():  # src_ext beside src: the same words, numbered in another way
-            of = next((m for m, name in zip(meanings, names_, strict=True) if called_after(p.name, name)), "")
+            of = next((m for m, name in zip(meanings, names_, strict=True) if names.called_after(p.name, name)), "")
             if of and p.required and not p.meaning:
                 fixed[p.name] = same(of)
+        for p in lengths:  # of vectors beside the words, which stay as long as they are
+            other = next((o for o in self.given if o not in (p.name, names_[-1]) and names.called_after(p.name, o)), "")
+            if other and len(self.given[other].sizes) > 2:
+                fixed[p.name] = AllOf(self.given[other].sizes[1])
+        of_others = {name for name, made in fixed.items() if isinstance(made, AllOf)}
+        lengths = [p for p in lengths if p.name not in of_others]
         counts = {p.name: counted(p.name, meanings) for p in lengths if p.name in fixed}
         fixed = {name: maker for name, maker in fixed.items() if name not in counts}
         common: dict[str, Any] = {
@@ -249,7 +254,7 @@ class Proposals:
 
     def counted_by(self, name: str) -> Shape | None:
         """The stated input whose steps an input counts, by its name: a_len beside a. None where it counts none."""
-        of = [shape for other, shape in self.given.items() if other != name and called_after(name, other)]
+        of = [shape for other, shape in self.given.items() if other != name and names.called_after(name, other)]
         counts = len(self.given[name].sizes) == 1 and re.search(r"_(len(gth)?s?)$", name.lower())
         return next((shape for shape in of if len(shape.sizes) > 1), None) if counts else None
 
@@ -258,7 +263,7 @@ class Proposals:
         right behind it."""
         order = [p.name for p in self.parameters]
         behind = order[max(order.index(name) - 1, 0)] == other
-        return called_after(name, other) or (behind and _ANY_LENGTHS.fullmatch(name.lower()) is not None)
+        return names.called_after(name, other) or (behind and _ANY_LENGTHS.fullmatch(name.lower()) is not None)
 
     def may_hold_lists(self, name: str, told: Told) -> bool:
         """Whether a parameter may be ids of lists of texts (B, candidates, T), by what the code says of its axes."""

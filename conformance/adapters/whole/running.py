@@ -270,6 +270,13 @@ class RunningModel:
                 found = self.run(inputs)
         return {name: to_array(found[name].double()) for name in ("out", "loss") if name in found}
 
+    def pieces_in_training(self, seed: int = 0, **inputs: Any) -> list[Array]:
+        """Every piece of numbers of its result in training mode, with torch's generator seeded."""
+        with self.trained(inputs), torch.no_grad(), placed(self.module, self.device):
+            seed_torch(seed)
+            found = tensors_in(self.run(inputs)["result"])
+        return [to_array(one.double()) for one in found if one.is_floating_point()]
+
     @contextmanager
     def trained(self, inputs: Mapping[str, Any]) -> Iterator[None]:
         """Training mode. Raises NotProvided where the model finds None in it for what it was not given."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import product
@@ -21,7 +21,7 @@ from conformance.adapters.inference.calls import tensors_in
 from conformance.adapters.inference.facts import Fact, Unresolved
 from conformance.adapters.stated import Shape
 from conformance.adapters.whole import names
-from conformance.adapters.whole.beside import Ran, climb, sizes_that_fill
+from conformance.adapters.whole.beside import Climbed, Ran, climb, sizes_that_fill
 from conformance.adapters.whole.calling import (
     LENGTHS,
     B,
@@ -38,7 +38,7 @@ from conformance.adapters.whole.proposing import FRAMES, Proposals
 from conformance.adapters.whole.shapes import table_lengths
 from conformance.adapters.whole.trying import ComparesSamples, Trial
 
-SECONDS = 20.0
+SECONDS, LEFT = 20.0, 3.0
 """Of processor time, after which no other way to call is tried: a large model runs slowly, and should be told why."""
 
 _ALL_REAL = (
@@ -59,27 +59,50 @@ _DTYPES = re.compile("must have the same dtype|must share same datatype|one of t
 """How torch refuses a dtype: integers for a map, numbers for a table."""
 
 
-def calling_of(module: nn.Module, given: Sequence[Shape] = (), options: Mapping[str, Any] | None = None) -> Calling:
+def calling_of(
+    module: nn.Module,
+    given: Sequence[Shape] = (),
+    options: Mapping[str, Any] | None = None,
+    known: Climbed | None = None,
+) -> Calling:
     """How to call the model. given: the inputs that the user states. options: the arguments that its constructor got,
-    which say sizes of numbers.
+    which say sizes of numbers. known: the inputs with which it ran, of which those that may be words are judged.
 
     Raises Unresolved, with the exception of the attempt that came furthest, when no way was found; StatedError when
     forward takes none of a name that is stated.
     """
     finder = _Finder(module, given, options or {})
     with quiet_evaluation(module):
-        return finder.find()
+        return finder.find() if known is None else finder.find_words(known)
 
 
 _OF_TOKENS = re.compile(r"pad|keep|key|visib|allow|attend|hid|ok$|present|observed|blank|empty|word|token")
 """Names of what says which tokens are real, though it may be used wrongly."""
 
 
+def _apart(known: Climbed, words: Sequence[str]) -> Climbed:
+    """The same inputs, with vectors that have other lengths than words have: what is as long as these grows with
+    them. Sound is some times as long as its words."""
+    lengths = {known.shapes[name].sizes[1] for name in words}
+    other = 6 * max(lengths, default=0) + 1
+    shapes = {
+        name: replace(shape, sizes=(shape.sizes[0], other, *shape.sizes[2:]))
+        if shape.dtype == "float" and len(shape.sizes) == 3 and shape.sizes[1] in lengths
+        else shape
+        for name, shape in known.shapes.items()
+    }
+    return replace(known, shapes=shapes)
+
+
+_OF_LABELS = re.compile(r"target|label|gold")
+
+
 class NoAnswer(Unresolved):
     """The model runs, and gives no sample an answer of its own: a loss only, or comparisons of the samples. pairs: how
-    it is called where it compares them."""
+    it is called where it compares them. climbed: the inputs with which it ran, where they were found one by one."""
 
     pairs: Calling | None = None
+    climbed: Climbed | None = None
 
 
 class _Finder:
@@ -122,7 +145,7 @@ class _Finder:
                 f"{name}.forward gives {what}, and no sample an answer of its own; to test a method that does, point "
                 "at a class of yours around the model: def forward(self, ids): return self.model.encode(ids)"
             )
-            error.pairs = self.compares
+            error.pairs, error.climbed = self.compares, self.proposals.climbed
             raise error
         if self.proposals.given and self.proposals.climbed is None:
             raise Unresolved(f"{name} cannot be called with the inputs that --claims-input states: {self.failures[-1]}")
@@ -191,8 +214,9 @@ class _Finder:
                 furthest = ran if furthest is None or ran.operations > furthest.operations else furthest
                 return ran
             axes = [t.ndim for t in tensors_in(result) if t.is_floating_point()]
-            self.trial.only_loss = self.trial.only_loss or axes == [0]
-            return Ran(self.trial.operations, done=any(axes))
+            self.trial.only_loss = self.trial.only_loss or (bool(axes) and not any(axes))
+            self.look_no_longer()
+            return Ran(self.trial.operations, done=bool(axes))
 
         climbed = climb(self.module, inputs, run, self.options, B, self.proposals.told)
         self.proposals.climbed = climbed
@@ -200,13 +224,34 @@ class _Finder:
             at = 0 if len(inputs) > 1 else len(self.failures)  # of two that came as far, that with every input counts
             self.failures[at:at] = [furthest] if furthest is not None else []
             return None
+        return self.with_one_of(climbed, dict.fromkeys((climbed.main, *climbed.shapes)))
+
+    def with_one_of(self, climbed: Climbed, mains: Iterable[str]) -> Calling | None:
+        """The calling with inputs of these forms, of which the first that serves is the main one."""
         self.proposals.given = dict(climbed.shapes)
-        for main in dict.fromkeys((climbed.main, *climbed.shapes)):
+        for main in mains:
             self.proposals.climbed = replace(climbed, main=main)
             found = self.first_that_runs(False) or self.first_that_runs(True)
             if found is not None and self.takes_more_samples(found):
                 return replace(found, beside=climbed.shapes)
         return None
+
+    def find_words(self, known: Climbed) -> Calling:
+        """The calling with inputs with which the model ran, judged by ids that are no labels. Raises Unresolved."""
+        words = [
+            name
+            for name, shape in known.shapes.items()
+            if shape.dtype == "int" and len(shape.sizes) == 2 and not _OF_LABELS.search(name.lower())
+        ]
+        found = self.with_one_of(_apart(known, words), words) or self.with_one_of(known, words)
+        if found is None:
+            raise Unresolved("none of its inputs is known to be words")
+        return _without_none(found)
+
+    def look_no_longer(self) -> None:
+        """Where a run gave a loss only, others will: the search ends soon."""
+        if self.trial.only_loss:
+            self.end = min(self.end, time.process_time() + LEFT)
 
     def takes_more_samples(self, found: Calling) -> bool:
         """Whether a calling with inputs of several forms runs with one sample more: what stands beside the main input,
@@ -227,12 +272,13 @@ class _Finder:
         for sides in self.proposals.sides():
             before: _Failed | None = None
             for calling in self.proposals.callings(sides, all_masks):
-                if self.failures and time.process_time() > self.end:
+                if (self.failures or self.trial.only_loss) and time.process_time() > self.end:
                     return leaking or unread
                 if before is not None and self.fails_alike(calling, before):
                     continue
                 start = len(self.failures)
                 found = self.attempt(calling)
+                self.look_no_longer()
                 if before is None or not before.differs_in_masks(calling):
                     before = _Failed(calling, self.failures[start:]) if found is None else None
                 if found is not None and not found.reads_its_data:

@@ -28,7 +28,8 @@ def _drops_last(calling: Calling, result: Any, length: int) -> bool:
     """Whether a result has scores of words for all positions but one: forward leaves the last word out."""
     rows = (B, length - 1) if calling.batch_first else (length - 1, B)
     is_new = not calling.drops_last and calling.main.vocab > 0
-    return is_new and any(t.ndim == 3 and tuple(t.shape) == (*rows, calling.main.vocab) for t in tensors_in(result))
+    shapes = ((*rows, calling.main.vocab), (B * (length - 1), calling.main.vocab))
+    return is_new and any(tuple(t.shape) in shapes for t in tensors_in(result))
 
 
 class NotTwoSided(TypeError):
