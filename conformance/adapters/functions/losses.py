@@ -59,6 +59,8 @@ FORMS: dict[str, Form] = {
 }
 """How logits (N, V) and targets (N,) are handed over."""
 
+_SHIFTS_SCORES = re.compile(r"\[((:|\.\.\.), ?)?:-1(, ?:)?\]")
+_SHIFTS_LABELS = re.compile(r"\[((:|\.\.\.), ?)?1:\]")
 RAW, LOGARITHMS, PROBABILITIES = "logits", "log-probabilities", "probabilities"
 SCALES: dict[str, Callable[[Tensor], Tensor]] = {
     RAW: lambda x: x,
@@ -184,6 +186,8 @@ def resolve(found: Any) -> list[Served]:
     if exact is None and not re.fullmatch(f"{TARGETS}|{TOKENS}", loss.call.parameter_of["targets"].lower()):
         raise Unresolved(f"{loss.name} is no cross-entropy of logits and the numbers of classes in any form")
     chosen = exact or ran[0]
+    if exact is None and _SHIFTS_SCORES.search(text := source_of(found)) and _SHIFTS_LABELS.search(text):
+        raise Unresolved(f"{loss.name} shifts its labels itself: it takes whole texts, and no rows")
     if exact is None and not _takes_logarithms(chosen, logits, targets):
         raise Unresolved(f"{loss.name} takes no logarithm where it ran, and no softmax: it is no cross-entropy there")
     facts = [Fact("inputs", f"{chosen.form} {chosen.scale}", _how(exact))]

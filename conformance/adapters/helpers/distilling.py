@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import suppress
 
@@ -13,6 +14,8 @@ from conformance.adapters.helpers.trial import Called, OtherKind, Trouble, helpe
 from conformance.adapters.whole.calling import loss_in
 
 _SIDE = r"(_?(logits?|out(put)?s?|scores?|pred(ictions?|s)?))?"
+_SHARES = re.compile(r"^(soft_?)?(targets?|labels?|y)$|prob|share|mixed")
+"""Names of targets that are no logits of a teacher."""
 _ROWS, _LENGTH, _CLASSES = 2, 4, 6
 
 
@@ -34,6 +37,8 @@ def distillation(loss: Called) -> Iterator[Trouble]:
     temperature; away from them it is moved."""
     if not (loss.has("student") and loss.has("teacher")) or loss.arguments.parameter_of["student"] == "t":
         raise OtherKind("it takes no two sides")
+    if _SHARES.search(loss.arguments.parameter_of["teacher"].lower()):
+        raise OtherKind("its targets are shares of classes, and no logits")
     wide = _fits(loss)
     teacher = _logits(wide, 3)
     away = _slope(loss, _logits(wide, 5), teacher, wide)

@@ -111,6 +111,8 @@ def retrieval(measure: Called) -> Iterator[Trouble]:
     sims = torch.tensor([[0.9, 0.1, 0.0, 0.2], [0.8, 0.5, 0.1, 0.0], [0.1, 0.0, 0.7, 0.3], [0.6, 0.5, 0.1, 0.4]])
     reciprocal = bool(re.search(r"mrr|reciprocal", measure.name))
     forms: list[tuple[Tensor, Tensor]] = [(sims, torch.arange(4)), (_with_cosines(sims), torch.eye(4))]
+    if "==" in measure.source and not re.search(r"sort\(|topk\(|[<>]|@", measure.source.partition(":\n")[2]):
+        forms = [(sims.argsort(1, descending=True), torch.arange(4))]  # it is given numbers of rows, the best first
     wanted = {1: 0.5, 2: 0.75, 3: 1.0}
     ran = False
     for one, other in forms:

@@ -34,6 +34,12 @@ ROWS, SOURCE, SHORTEST, TEXT, GIVEN, HIDDEN = 2, 4, 3, 5, 2, 2
 are, how many words of a text are a prefix, and how many at the end of the first text are hidden."""
 
 
+_LEARNED = re.compile(
+    r"learn(ed|t|able)?|supervised?|is_(answer|reply|learned)|(loss|token|label)_weights?|counts|counted"
+)
+"""Names of what says which words are learned, and not mask."""
+
+
 class Texts:
     """The texts of one run, and what stands for every other parameter."""
 
@@ -79,7 +85,11 @@ class Texts:
         calling = self.subject.calling
         known |= set() if lean else {one.parameter for one in calling.inputs} | calling.fixed.keys()
         known |= {*self.also}
-        known |= {p.name for p in parameters if self.marked and meaning_of(p.name) in ("mask", "lengths")}
+        known |= {
+            p.name
+            for p in parameters
+            if self.marked and (meaning_of(p.name) in ("mask", "lengths") or _LEARNED.fullmatch(p.name.lower()))
+        }
         for parameter in parameters:
             if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
                 continue
@@ -125,8 +135,10 @@ class Texts:
         if PREFIX.fullmatch(lower):
             self.prefix = GIVEN
             return torch.full((ROWS,), GIVEN)
-        if said in ("mask", "lengths"):
-            return self._marks(name, said)
+        if self.padded and not self.marked and _LEARNED.fullmatch(lower):
+            raise NotProvided("whoever calls it says which words are learned")
+        if said in ("mask", "lengths") or _LEARNED.fullmatch(lower):
+            return self._marks(name, "lengths" if said == "lengths" else "mask")
         if said == "types":
             return torch.zeros(ROWS, TEXT, dtype=torch.long)
         if not own and _NUMBER.fullmatch(lower):
