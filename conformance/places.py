@@ -44,6 +44,17 @@ def is_of_the_suite(error: BaseException) -> bool:
     return bool(lines) and lines[-1].startswith(_OWN) and not lines[-1].startswith(_SUBJECTS)
 
 
+def is_a_refusal(error: BaseException) -> bool:
+    """Whether a line of the user's own raises an error on purpose, as one that checks what it was given."""
+    if not isinstance(error, ValueError | AssertionError):
+        return False
+    frame, line = list(traceback.walk_tb(error.__traceback__))[-1]
+    file = frame.f_code.co_filename
+    if not is_users(file) or (file.startswith(_OWN) and not file.startswith(_SUBJECTS)):
+        return False
+    return linecache.getline(file, line).lstrip().startswith(("raise ", "assert "))
+
+
 def code_of(subject: Any) -> str:
     """Where the code of a subject begins: what it says itself as `place`, else its class's __call__ ("file:line in
     Class.__call__"). Empty when that is in a library or in this package."""

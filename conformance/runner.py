@@ -24,7 +24,7 @@ from conformance.draw import Draw, Pinned, Recorded, Seeded, Source
 from conformance.evidence import Evidence, shown
 from conformance.lookalike import lookalike
 from conformance.observed import Observed
-from conformance.places import innermost_line, is_of_the_suite, with_source
+from conformance.places import innermost_line, is_a_refusal, is_of_the_suite, with_source
 from conformance.protocol import NotProvided, Refused
 from conformance.seeds import seed_everything
 from conformance.settings import BUDGETS
@@ -174,6 +174,9 @@ class _Run:
                 return _Example(Verdict.NOT_PROVIDED, draw, error=too_large)
             if self.impl.infers and is_of_the_suite(error):
                 told = f"the suite itself failed: {type(error).__name__}: {' '.join(str(error).split())}"
+                return _Example(Verdict.NOT_PROVIDED, draw, error=NotProvided(f"{told} at {innermost_line(error)}"))
+            if self.impl.infers and is_a_refusal(error):  # of inputs that were guessed
+                told = f"it refuses what it is given here: {' '.join(str(error).split())[:200]}"
                 return _Example(Verdict.NOT_PROVIDED, draw, error=NotProvided(f"{told} at {innermost_line(error)}"))
             return _Example(Verdict.ERROR, draw, error=error)
         for what, bitten in draw.bitten.items():

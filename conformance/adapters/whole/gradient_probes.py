@@ -14,7 +14,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.utils._pytree import tree_map_only
 
+from conformance.adapters.inference.calls import tensors_in
 from conformance.adapters.torch_subject import to_array
+from conformance.adapters.whole.calling import default_dtype
 from conformance.adapters.whole.record import record
 from conformance.adapters.whole.running import RunningModel
 from conformance.adapters.whole.used_functions import text_of
@@ -135,15 +137,24 @@ class GradientProbes(RunningModel):
         ]
         for path, name in flags[:_FLAGS]:
             with suppress(Exception):
-                twin = self.twin()
-                for part in twin.module.modules():
-                    if name in vars(part) and type(vars(part)[name]) is bool:
-                        setattr(part, name, not vars(self.module.get_submodule(path))[name])
-                found = twin.gradients(inputs)
-                reached |= {
-                    key for key in names if (g := found.get(key)) is not None and np.abs(g).max(initial=0.0) > 0
-                }
+                reached |= self._reached_with(path, name, names, inputs)
         return reached
+
+    def _reached_with(self, path: str, flag: str, names: list[str], inputs: Mapping[str, Any]) -> set[str]:
+        """Those of these parameters that anything of a result depends on where all flags of this name are turned."""
+        twin = self.twin()
+        turned = not vars(self.module.get_submodule(path))[flag]
+        for part in twin.module.modules():
+            if type(vars(part).get(flag)) is bool:
+                setattr(part, flag, turned)
+        parameters = {name: p for name, p in twin.module.named_parameters() if name in names}
+        with twin.mode(False), torch.enable_grad(), default_dtype(self.torch_dtype):
+            result = twin.module(**twin.calling.arguments(twin.tensors(inputs)))
+        leaves = [one for one in tensors_in(result) if one.requires_grad]
+        gradients = torch.autograd.grad(
+            leaves, [*parameters.values()], [torch.randn_like(x) for x in leaves], allow_unused=True
+        )
+        return {name for name, g in zip(parameters, gradients, strict=True) if g is not None and bool(g.any())}
 
     def columns_of_tables_read(self, gradients: Mapping[str, Array | None]) -> dict[str, tuple[int, int]]:
         """Tables of which only the first or the last half of the numbers of each row, or less, gets a gradient: how

@@ -31,7 +31,7 @@ from conformance.adapters.helpers.beside import (
     training_methods_of,
 )
 from conformance.adapters.helpers.implementation import HelpersImplementation
-from conformance.adapters.inference.construct import evaluating
+from conformance.adapters.inference.construct import Constructor, evaluating
 from conformance.adapters.inference.facts import DOUBT, RUNNING, Unresolved, describe
 from conformance.adapters.inference.resolution import Resolution
 from conformance.adapters.stated import Stated, StatedError
@@ -255,6 +255,8 @@ class PointedImplementation:
             raise NotProvided(f"the callers of {found.cls.__name__} say where its norms stand, by {told}")
         if found is not None and _looks_unscaled(found) and says_unscaled(found.cls):
             raise NotProvided(f"{found.cls.__name__} leaves its scores unscaled on purpose, by its own words")
+        if found is not None and _looks_causal(found) and (told := _told_to_be_causal(found.cls)):
+            raise NotProvided(f"{found.cls.__name__} hides the future where its callers ask for it, by {told}")
         if role == "swiglu" and found is not None and (told := _other_gate(found.cls)):
             raise NotProvided(f"{found.cls.__name__} is no SwiGLU by its own words: its gate goes through {told}")
         return self.parts.build(role, config)
@@ -327,6 +329,18 @@ class _Variant:
 def _looks_unscaled(found: Resolution) -> bool:
     """Whether a class is the formula of its role but for scores that are left as they are."""
     return any(fact.subject == "looks like" and _IS_UNSCALED.search(str(fact.value)) for fact in found.facts)
+
+
+def _looks_causal(found: Resolution) -> bool:
+    """Whether a class is the formula of its role but for a causal mask between two sequences."""
+    return any(fact.subject == "looks like" and "causal mask" in str(fact.value) for fact in found.facts)
+
+
+def _told_to_be_causal(cls: type) -> str:
+    """The parameter of a constructor by which callers say whether the future is hidden; "" for none."""
+    with suppress(Exception):
+        return next(iter(Constructor(cls).names.get("causal", [])), "")
+    return ""
 
 
 def _other_gate(cls: type) -> str:
