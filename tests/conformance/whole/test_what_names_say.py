@@ -16,19 +16,20 @@ from conformance.check import CHECKS  # noqa: E402
 from conformance.runner import run_check  # noqa: E402
 
 
-class Talker(nn.Module):
-    """A language model that is told which words of a dialogue it learns."""
+class TalkerLM(nn.Module):
+    """A causal language model that is told which words of a dialogue it learns."""
 
     shift = 1
 
     def __init__(self, vocab_size=40, pad_id=0):
         super().__init__()
         self.pad_id = pad_id
-        self.table, self.head = nn.Embedding(vocab_size, 16, padding_idx=pad_id), nn.Linear(16, vocab_size)
+        self.table, self.norm = nn.Embedding(vocab_size, 16, padding_idx=pad_id), nn.LayerNorm(16)
+        self.head = nn.Linear(16, vocab_size)
 
     def forward(self, ids):
         real = (ids != self.pad_id)[..., None]
-        return self.head((self.table(ids) * real).cumsum(1))
+        return self.head(self.norm((self.table(ids) * real).cumsum(1)))
 
     def loss(self, ids, learn):
         logits, counts = self(ids[:, :-1]), (learn[:, 1:] if self.shift else learn[:, :-1]).float()
@@ -36,17 +37,17 @@ class Talker(nn.Module):
         return (each * counts).sum() / counts.sum().clamp(min=1)
 
 
-class LearnsOneEarly(Talker):
+class LearnsOneEarly(TalkerLM):
     shift = 0
 
 
-@pytest.mark.parametrize(("cls", "verdict"), [(Talker, "PASS"), (LearnsOneEarly, "FAIL")])
+@pytest.mark.parametrize(("cls", "verdict"), [(TalkerLM, "PASS"), (LearnsOneEarly, "FAIL")])
 def test_what_says_which_words_are_learned_is_shifted_with_them(cls, verdict):
     assert run_check(CHECKS["losses-count-the-words-that-a-mask-marks"], pointed(cls), "quick").verdict.name == verdict
 
 
 def test_whoever_says_which_words_are_learned_leaves_padding_out():
-    found = run_check(CHECKS["losses-teach-no-padding"], pointed(Talker), "quick")
+    found = run_check(CHECKS["losses-teach-no-padding"], pointed(TalkerLM), "quick")
     assert found.verdict.name == "NOT_PROVIDED"
 
 
