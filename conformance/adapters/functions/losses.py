@@ -61,6 +61,10 @@ FORMS: dict[str, Form] = {
 
 _SHIFTS_SCORES = re.compile(r"\[((:|\.\.\.), ?)?:-1(, ?:)?\]")
 _SHIFTS_LABELS = re.compile(r"\[((:|\.\.\.), ?)?1:\]")
+_ANOTHER_TERM = re.compile(r"(?s)cross_entropy\(.*logsumexp")
+"""A cross-entropy of torch's, and a term beside it, such as the square of the logarithm of the sum."""
+_SQUARES = re.compile(r"mse|l1_loss|huber|squared|\*\* ?2|\.pow\(2\)")
+"""What a loss with branches says that may be another one: of errors."""
 RAW, LOGARITHMS, PROBABILITIES = "logits", "log-probabilities", "probabilities"
 SCALES: dict[str, Callable[[Tensor], Tensor]] = {
     RAW: lambda x: x,
@@ -186,9 +190,10 @@ def resolve(found: Any) -> list[Served]:
     if exact is None and not re.fullmatch(f"{TARGETS}|{TOKENS}", loss.call.parameter_of["targets"].lower()):
         raise Unresolved(f"{loss.name} is no cross-entropy of logits and the numbers of classes in any form")
     chosen = exact or ran[0]
-    if exact is None and _SHIFTS_SCORES.search(text := source_of(found)) and _SHIFTS_LABELS.search(text):
-        raise Unresolved(f"{loss.name} shifts its labels itself: it takes whole texts, and no rows")
-    if exact is None and not _takes_logarithms(chosen, logits, targets):
+    text = source_of(found)
+    if exact is None and all(one.search(text) for one in (_SHIFTS_SCORES, _SHIFTS_LABELS, _ANOTHER_TERM)):
+        raise Unresolved(f"{loss.name} adds a term to a cross-entropy that shifts its labels: it is no loss of rows")
+    if exact is None and _SQUARES.search(text) and not _takes_logarithms(chosen, logits, targets):
         raise Unresolved(f"{loss.name} takes no logarithm where it ran, and no softmax: it is no cross-entropy there")
     facts = [Fact("inputs", f"{chosen.form} {chosen.scale}", _how(exact))]
     facts.append(

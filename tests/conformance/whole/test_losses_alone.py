@@ -225,7 +225,7 @@ def loss_of_texts(logits, labels):
     [
         (gumbel_softmax, tensors.softmax, "draws random numbers"),
         (compute_loss, losses.resolve, "takes no logarithm"),
-        (loss_of_texts, losses.resolve, "shifts its labels"),
+        (loss_of_texts, losses.resolve, "adds a term"),
     ],
 )
 def test_functions_that_are_something_else_are_not_taken_for_what_they_are_called(function, resolve, why):
