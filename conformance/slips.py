@@ -72,6 +72,15 @@ def cut_apart(tree: ast.AST) -> Iterator[tuple[str, ast.AST]]:
     for function in (node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.Module)):
         for block in _blocks(function):
             yield from _cut_apart_in(block)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Tuple | ast.List | ast.Dict) and isinstance(getattr(node, "ctx", ast.Load()), ast.Load):
+            parts = node.values if isinstance(node, ast.Dict) else node.elts
+            cuts = [one for one in parts if isinstance(one, ast.Subscript) and isinstance(one.value, ast.Name)]
+            for first, cut in enumerate(cuts):
+                for beside in cuts[first + 1 :]:
+                    kinds = {_kind(one.value.id, False) for one in (cut, beside)}  # type: ignore[attr-defined]
+                    if _are_apart(cut, beside) and kinds == {"tokens", "labels"}:
+                        yield f"{ast.unparse(cut)} beside {ast.unparse(beside)}", node
 
 
 def _cut_apart_in(block: list[ast.stmt]) -> Iterator[tuple[str, ast.AST]]:
@@ -79,9 +88,13 @@ def _cut_apart_in(block: list[ast.stmt]) -> Iterator[tuple[str, ast.AST]]:
     for first, (name, cut, statement) in enumerate(cuts):
         for other, beside, place in cuts[first + 1 :]:
             alone = statement is not place
-            apart = _end_of(cut) == _beginning_of(beside) != "" or _beginning_of(cut) == _end_of(beside) != ""
-            if apart and {_kind(name, alone), _kind(other, alone)} == {"tokens", "labels"}:
+            if _are_apart(cut, beside) and {_kind(name, alone), _kind(other, alone)} == {"tokens", "labels"}:
                 yield f"{ast.unparse(cut)} beside {ast.unparse(beside)}", place
+
+
+def _are_apart(cut: ast.Subscript, beside: ast.Subscript) -> bool:
+    """Whether of two cuts one keeps so many at the end, and the other as many at the beginning."""
+    return _end_of(cut) == _beginning_of(beside) != "" or _beginning_of(cut) == _end_of(beside) != ""
 
 
 def _own_cuts(statement: ast.stmt) -> Iterator[tuple[str, ast.Subscript]]:
@@ -193,3 +206,103 @@ def _base(node: ast.expr) -> str:
 
 def _reads(node: ast.AST, name: str) -> bool:
     return any(isinstance(one, ast.Name) and one.id == name and isinstance(one.ctx, ast.Load) for one in ast.walk(node))
+
+
+_FALLS = re.compile(
+    r"loss|err|mae|mse|rmse|mape|perplexity|ppl|wer|cer|nll|bpb|bpc|pinball|crps|distance", re.IGNORECASE
+)
+_RISES = re.compile(
+    r"acc|f1|bleu|rouge|auc|recall|precision|mrr|ndcg|hits?_?(at|rate)|exact|(^|_)em($|_)", re.IGNORECASE
+)
+
+
+def plateau_turned_round(tree: ast.AST) -> Iterator[tuple[str, ast.AST]]:
+    """Where ReduceLROnPlateau waits for a loss to rise, or for a share of hits to fall."""
+    modes: dict[str, str] = {}
+    for node in ast.walk(tree):
+        called = node.value if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call) else None
+        if called is not None and ast.unparse(called.func).endswith("ReduceLROnPlateau"):
+            given = [word.value for word in called.keywords if word.arg == "mode"] or called.args[1:2]
+            said_so = given[0].value if given and isinstance(given[0], ast.Constant) else "" if given else "min"
+            modes[ast.unparse(node.targets[0])] = str(said_so)  # type: ignore[attr-defined]
+    for node in ast.walk(tree):
+        is_step = isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "step"
+        if is_step and len(node.args) == 1 and modes.get(ast.unparse(node.func.value)):  # type: ignore[attr-defined]
+            mode, said = modes[ast.unparse(node.func.value)], ast.unparse(node.args[0])  # type: ignore[attr-defined]
+            falls, rises = (one.search(said) is not None for one in (_FALLS, _RISES))
+            is_negative = isinstance(node.args[0], ast.UnaryOp) or said.startswith("1")  # type: ignore[attr-defined]
+            if falls != rises and not is_negative and mode == ("max" if falls else "min"):
+                yield f"{said} with mode={mode!r}", node
+
+
+_COUNTED = re.compile(r"(k|ks|top_?k|at|cutoff|n)", re.IGNORECASE)
+
+
+def ranks_off_by_one(tree: ast.AST) -> Iterator[tuple[str, ast.AST]]:
+    """Where a rank that counts from 0, the number of those that are better, is asked to be at most k; or one that
+    counts from 1 to be less than k."""
+    for function in (node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)):
+        firsts: dict[str, int] = {}
+        for node in ast.walk(function):
+            is_named = isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name)
+            if is_named and (first := _first_rank(node.value)) is not None:  # type: ignore[attr-defined]
+                firsts[node.targets[0].id] = first  # type: ignore[attr-defined]
+        for node in ast.walk(function):
+            if not isinstance(node, ast.Compare) or len(node.ops) != 1 or not isinstance(node.left, ast.Name):
+                continue
+            first, to = firsts.get(node.left.id), node.comparators[0]
+            many = isinstance(to, ast.Name) and _COUNTED.fullmatch(to.id)
+            if many and (first, type(node.ops[0])) in ((0, ast.LtE), (1, ast.Lt)):
+                yield ast.unparse(node), node
+
+
+def _first_rank(value: ast.expr) -> int | None:
+    """0 for ``(scores > own).sum(1)``, 1 for the same and one; None for anything else."""
+    if isinstance(value, ast.BinOp) and isinstance(value.op, ast.Add):
+        sides = [value.left, value.right]
+        ones = [one for one in sides if isinstance(one, ast.Constant) and one.value == 1]
+        rest = [one for one in sides if one not in ones]
+        return 1 if len(ones) == 1 and _first_rank(rest[0]) == 0 else None
+    while isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute):
+        if value.func.attr == "sum":
+            held = value.func.value
+            return 0 if isinstance(held, ast.Compare) and isinstance(held.ops[0], ast.Gt) else None
+        value = value.func.value
+    return None
+
+
+def heads_joined_in_place(tree: ast.AST) -> Iterator[tuple[str, ast.AST]]:
+    """Where heads, (B, H, T, d), are given the shape of words, (B, T, H * d), and their axis is not moved back."""
+    for function in (node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)):
+        if not any(map(_splits_heads, ast.walk(function))):
+            continue
+        products = {}
+        for node in ast.walk(function):
+            if isinstance(node, ast.Assign) and len(node.targets) == 1 and isinstance(node.targets[0], ast.Name):
+                products[node.targets[0].id] = _is_product_with_values(node.value)
+        for node in ast.walk(function):
+            is_call = isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)
+            if is_call and node.func.attr in ("reshape", "view") and len(node.args) == 3:  # type: ignore[attr-defined]
+                held = node.func.value  # type: ignore[attr-defined]
+                direct = _is_product_with_values(held) or (isinstance(held, ast.Name) and products.get(held.id, False))
+                if direct:
+                    yield ast.unparse(node), node
+
+
+def _splits_heads(node: ast.AST) -> bool:
+    """Whether it is ``x.view(B, T, H, d).transpose(1, 2)``, or the same for queries, keys and values at once."""
+    if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute):
+        return False
+    held = node.func.value
+    moves = ast.unparse(node).endswith((".transpose(1, 2)", ".permute(0, 2, 1, 3)", ".permute(2, 0, 3, 1, 4)"))
+    shapes = (
+        isinstance(held, ast.Call) and isinstance(held.func, ast.Attribute) and held.func.attr in ("view", "reshape")
+    )
+    return moves and shapes and len(held.args) >= 4  # type: ignore[attr-defined]
+
+
+def _is_product_with_values(value: ast.expr) -> bool:
+    """Whether it is ``weights @ v`` or torch's attention, as they give it."""
+    if isinstance(value, ast.BinOp) and isinstance(value.op, ast.MatMult):
+        return isinstance(value.right, ast.Name) and re.fullmatch(r"v|vs|values?", value.right.id) is not None
+    return isinstance(value, ast.Call) and ast.unparse(value.func).endswith("scaled_dot_product_attention")

@@ -414,6 +414,67 @@ def last_group_is_kept(impl: Any, draw: Draw) -> Evidence:
     )
 
 
+@check("run-ranks-count-the-first-k", roles=RUN)
+def ranks_count_the_first(impl: Any, draw: Draw) -> Evidence:
+    """A rank from 0 is among the first k where it is less than k, and one from 1 where it is at most k."""
+    from conformance.slips import ranks_off_by_one
+    from conformance.watch.stated import in_files
+
+    step, (what, place) = told_by_text(
+        impl, in_files(ranks_off_by_one), "no rank was seen that is compared one place off"
+    )
+    return broken(
+        step,
+        "ranks that are among the first k",
+        "k of them",
+        what,
+        at=lambda lines: lines.first(place),
+        diagnosis="The rank is the number of those that are better: one place too many, or too few, is taken for a "
+        "hit.",
+        mend="rank < k where the best has rank 0, rank <= k where it has rank 1",
+    )
+
+
+@check("run-heads-are-moved-back", roles=RUN)
+def heads_are_moved_back(impl: Any, draw: Draw) -> Evidence:
+    """Heads are moved behind the positions before they are joined."""
+    from conformance.slips import heads_joined_in_place
+    from conformance.watch.stated import in_files
+
+    step, (what, place) = told_by_text(
+        impl, in_files(heads_joined_in_place), "no heads were seen that are joined where they stand"
+    )
+    return broken(
+        step,
+        "what each position gets",
+        "the results of its own heads",
+        what,
+        at=lambda lines: lines.first(place),
+        diagnosis="Heads stand before positions, and are given another shape as they stand: each position gets parts "
+        "of others.",
+        mend="(weights @ v).transpose(1, 2).reshape(b, n, d)",
+    )
+
+
+@check("run-resumed-run-takes-up-what-it-kept", roles=RUN)
+def takes_up_what_it_kept(impl: Any, draw: Draw) -> Evidence:
+    """What training goes on from, and a checkpoint keeps, is read again where a run resumes."""
+    from conformance.watch.taken_up import not_taken_up
+
+    nothing = "nothing was seen that a checkpoint keeps for a run that resumes, and that this leaves"
+    step, (name, place) = told_by_text(impl, not_taken_up, nothing)
+    return broken(
+        step,
+        f"{name} in a run that resumes",
+        "what it was",
+        "what it is at the start of a run",
+        at=lambda lines: lines.first(place),
+        diagnosis=f"The checkpoint keeps {name}, and whoever resumes does not read it: it begins anew, though the "
+        "optimizer goes on.",
+        mend=f'{name} = state["{name}"]',
+    )
+
+
 @check("run-epochs-draw-their-own-order", roles=RUN)
 def epochs_draw_anew(impl: Any, draw: Draw) -> Evidence:
     """The order of the data is drawn anew in each epoch, and not from one seed."""

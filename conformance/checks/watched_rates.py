@@ -5,11 +5,12 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from itertools import pairwise
 from typing import Any
 
 from conformance.check import check
-from conformance.checks.watched_gradients import steps_of
+from conformance.checks.watched_gradients import steps_of, told_by_text
 from conformance.checks.watched_labels import RUN, broken, kept, run_of, unusual
 from conformance.draw import Draw
 from conformance.evidence import Evidence, note
@@ -348,12 +349,29 @@ def gives_factors(impl: Any, draw: Draw) -> Evidence:
 @check("run-plateau-looks-the-right-way", roles=RUN)
 def right_way(impl: Any, draw: Draw) -> Evidence:
     """A schedule that waits for a plateau looks for the least of a loss, and for the largest of a score."""
-    run = run_of(impl)
-    measured = [one for one in schedules_of(run) if one.mode in ("min", "max") and one.stack]
+    from conformance.slips import plateau_turned_round
+    from conformance.watch.stated import in_files
+
+    run, measured = run_of(impl), []
+    with suppress(NotProvided):  # none may be stepped yet
+        measured = [one for one in schedules_of(run) if one.mode in ("min", "max") and one.stack]
     named = [(one, _measure(one)) for one in measured]
     named = [(one, name) for one, name in named if bool(_LOSS.search(name)) != bool(_SCORE.search(name))]
-    if not named:
-        raise NotProvided("no schedule was seen that watches a measure whose name tells its direction")
+    if not named:  # it may look for the first time behind the steps that were watched
+        step, (what, place) = told_by_text(
+            impl,
+            in_files(plateau_turned_round),
+            "no schedule was seen that watches a measure whose name tells its direction",
+        )
+        return broken(
+            step,
+            "what the schedule waits for",
+            "less of a loss, more of hits",
+            what,
+            at=lambda lines: lines.first(place),
+            diagnosis="The schedule takes what gets better for a plateau: it lowers the rate while the model improves.",
+            mend='mode="min" for a loss or an error, mode="max" for a share of hits',
+        )
     for one, name in named:
         wanted = "min" if _LOSS.search(name) else "max"
         if one.mode != wanted:

@@ -228,3 +228,19 @@ changed(
     breaks=("results-of-the-last-group-are-kept",),
     defect="The last group of texts is handed on to nobody.",
 )
+changed(
+    "OnePlaceMoreOfARank",
+    TAGGER,
+    "class Tagger(",
+    "def hits(scores, own, k=5):\n    rank = (scores > own[:, None]).sum(1)\n    return rank <= k\n\n\nclass Tagger(",
+    breaks=("results-of-ranks-count-the-first-k",),
+    defect="A rank that counts from 0 is a hit at k, too.",
+)
+changed(
+    "HeadsStayWhereTheyStand",
+    RELATIVE,
+    "(weights @ v).transpose(1, 2).reshape(batch, length, width)",
+    "(weights @ v).reshape(batch, length, width)",
+    breaks=("attention-moves-its-heads-back",),
+    defect="The heads are joined where they stand, and each position gets parts of others.",
+)

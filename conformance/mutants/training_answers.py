@@ -489,3 +489,54 @@ script(
     breaks=("run-last-group-is-kept",),
     defect="The last group of a loop is handed on to nobody.",
 )
+script(
+    "PlateauOfALossThatRises",
+    EPOCHS,
+    (
+        "def main():\n",
+        "def plan(optimizer, losses):\n"
+        '    plateau = torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer, mode="max")\n'
+        "    for val_loss in losses:\n        plateau.step(val_loss)\n\n\ndef main():\n",
+    ),
+    breaks=("run-plateau-looks-the-right-way",),
+    defect="The schedule waits for a loss to rise, and lowers the rate while the model learns.",
+)
+script(
+    "OnePlaceMore",
+    EPOCHS,
+    (
+        "def main():\n",
+        "def recall(scores, own, k):\n    rank = (scores > own[:, None]).sum(1)\n"
+        "    return (rank <= k).float().mean()\n\n\ndef main():\n",
+    ),
+    breaks=("run-ranks-count-the-first-k",),
+    defect="A rank that counts from 0 is a hit at k, too: k + 1 places are counted.",
+)
+script(
+    "HeadsJoinedWhereTheyStand",
+    EPOCHS,
+    (
+        "def main():\n",
+        "def attend(q, k, v, heads=2):\n    b, n, d = q.shape\n"
+        "    q, k, v = (x.view(b, n, heads, d // heads).transpose(1, 2) for x in (q, k, v))\n"
+        "    weights = (q @ k.transpose(2, 3)).softmax(-1)\n    return (weights @ v).reshape(b, n, d)\n\n\n"
+        "def main():\n",
+    ),
+    breaks=("run-heads-are-moved-back",),
+    defect="The heads are joined where they stand, and each position gets parts of others.",
+)
+script(
+    "BestBeginsAnew",
+    EPOCHS,
+    (
+        "def main():\n",
+        "def resume(model, optimizer, file):\n    state = torch.load(file)\n"
+        '    model.load_state_dict(state["model"])\n    optimizer.load_state_dict(state["optimizer"])\n\n\n'
+        "def train(model, optimizer, losses, file):\n    best = float('inf')\n    for loss in losses:\n"
+        "        if loss < best:\n            best = loss\n"
+        '            kept = {"model": model.state_dict(), "optimizer": optimizer.state_dict(), "best": best}\n'
+        "            torch.save(kept, file)\n\n\ndef main():\n",
+    ),
+    breaks=("run-resumed-run-takes-up-what-it-kept",),
+    defect="A run that resumes begins with another best measure: the next one overwrites the best weights.",
+)

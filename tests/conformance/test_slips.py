@@ -6,7 +6,14 @@ import ast
 
 import pytest
 
-from conformance.slips import cut_apart, last_group_lost, moved_by_a_constant
+from conformance.slips import (
+    cut_apart,
+    heads_joined_in_place,
+    last_group_lost,
+    moved_by_a_constant,
+    plateau_turned_round,
+    ranks_off_by_one,
+)
 
 
 def told(rule, text):
@@ -50,11 +57,13 @@ def test_what_is_chosen_by_its_distance_is_not_told(text):
         "ids = ids[-n:]\nlabels = labels[:n]",
         "input_ids = input_ids[:n]\nprint(n)\nlabels = labels[-n:]",
         "i, l = i[-n:], l[:n]",
+        "rows.append((ids[-n:], labels[:n]))",
+        "row = {'input_ids': ids[:n], 'labels': labels[-n:]}",
         "if long:\n    tokens = tokens[-n:]\n    loss_mask = loss_mask[:n]",
     ],
 )
 def test_tokens_and_labels_are_cut_at_one_end(text):
-    assert len(told(cut_apart, text)) == 1
+    assert len(set(told(cut_apart, text))) == 1
 
 
 @pytest.mark.parametrize(
@@ -113,3 +122,58 @@ def test_the_last_group_is_handed_on(hand_on, behind, is_told):
 
 def test_groups_that_are_full_when_they_are_handed_on_may_leave_a_rest():
     assert told(last_group_lost, BEFORE) == []
+
+
+@pytest.mark.parametrize(
+    ("mode", "measure", "is_told"),
+    [
+        ("", "val_loss", False),
+        (', mode="max"', "val_loss", True),
+        (', "max"', "mae", True),
+        ("", "f1", True),
+        (', mode="max"', "accuracy", False),
+        (', mode="max"', "-val_loss", False),
+        (", mode=how", "val_loss", False),
+        (', mode="max"', "score", False),
+    ],
+)
+def test_a_plateau_is_looked_for_the_right_way(mode, measure, is_told):
+    text = f"plan = optim.lr_scheduler.ReduceLROnPlateau(opt{mode})\nplan.step({measure})"
+    assert bool(told(plateau_turned_round, text)) == is_told
+
+
+@pytest.mark.parametrize(
+    ("rank", "compared", "is_told"),
+    [
+        ("(s > own).sum(1)", "rank < k", False),
+        ("(s > own).sum(1)", "rank <= k", True),
+        ("(s > own).sum(1).float()", "rank <= k", True),
+        ("(s > own).sum(1) + 1", "rank <= k", False),
+        ("1 + (s > own).sum(1)", "rank < k", True),
+        ("(s >= own).sum(1)", "rank <= k", False),
+        ("(s > own).sum(1)", "rank <= limit", False),
+        ("order.argmax(1)", "rank <= k", False),
+    ],
+)
+def test_ranks_count_the_first(rank, compared, is_told):
+    text = f"def recall(s, own, k):\n    rank = {rank}\n    return {compared}"
+    assert bool(told(ranks_off_by_one, text)) == is_told
+
+
+@pytest.mark.parametrize(
+    ("joined", "is_told"),
+    [
+        ("(w @ v).transpose(1, 2).reshape(b, n, d)", False),
+        ("(w @ v).reshape(b, n, d)", True),
+        ("F.scaled_dot_product_attention(q, k, v).view(b, n, d)", True),
+        ("rearranged(w @ v)", False),
+        ("x.reshape(b, n, d)", False),
+    ],
+)
+@pytest.mark.parametrize(
+    "split", ["x.view(b, n, h, d // h).transpose(1, 2)", "x.reshape(b, n, h, -1).permute(0, 2, 1, 3)"]
+)
+def test_heads_are_moved_back(split, joined, is_told):
+    text = f"def attend(x):\n    q = k = v = {split}\n    w = q @ k.mT\n    return {joined}"
+    assert bool(told(heads_joined_in_place, text)) == is_told
+    assert told(heads_joined_in_place, text.replace(split, "x")) == []  # one head has no axis of its own

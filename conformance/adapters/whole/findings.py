@@ -201,6 +201,12 @@ FINDINGS: dict[str, str] = {
         "Each label stands beside its token, also where a text that is too long was cut (Transformers documentation, "
         "truncation_side)."
     ),
+    "results-of-ranks-count-the-first-k": (
+        "Recall at k is of the k results that come first (Manning et al. 2008, Information Retrieval, section 8.4)."
+    ),
+    "attention-moves-its-heads-back": (
+        f"The results of the heads are concatenated for each position ({_VASWANI}, section 3.2.2)."
+    ),
     "results-of-the-last-group-are-kept": (
         "What is put together in groups is all handed on, the last group too (Python documentation, itertools.batched)."
     ),

@@ -7,7 +7,15 @@ from collections.abc import Iterator
 from conformance.adapters.whole.class_source import file_of
 from conformance.adapters.whole.findings import Finding
 from conformance.adapters.whole.record import Place, Record
-from conformance.slips import Rule, cut_apart, hashed, last_group_lost, moved_by_a_constant
+from conformance.slips import (
+    Rule,
+    cut_apart,
+    hashed,
+    heads_joined_in_place,
+    last_group_lost,
+    moved_by_a_constant,
+    ranks_off_by_one,
+)
 
 _TOLD: tuple[tuple[str, Rule, str, str, str, str], ...] = (
     (
@@ -41,6 +49,22 @@ _TOLD: tuple[tuple[str, Rule, str, str, str, str], ...] = (
         "every group",
         "all but the last",
         "Behind the loop: if group: groups.append(group).",
+    ),
+    (
+        "results-of-ranks-count-the-first-k",
+        ranks_off_by_one,
+        "The rank is the number of those that are better: one place too many, or too few, is taken for a hit.",
+        "the first k",
+        "another place is counted",
+        "rank < k where the best has rank 0, rank <= k where it has rank 1.",
+    ),
+    (
+        "attention-moves-its-heads-back",
+        heads_joined_in_place,
+        "Heads stand before positions, and are given another shape as they stand: each position gets parts of others.",
+        "the results of its own heads",
+        "those of other positions",
+        "(weights @ v).transpose(1, 2).reshape(b, n, d)",
     ),
 )
 """claim, rule, sentence, expected, got, mend."""
