@@ -148,7 +148,7 @@ def as_forward(module: nn.Module, name: str) -> nn.Module:
 def with_scores(module: nn.Module) -> nn.Module:
     """The module, whose forward gives its loss and the scores that this compares with words, where it gives a loss
     only."""
-    own = inspect.unwrap(type(module).forward)
+    own = module.forward.__func__
 
     @wraps(own)
     def forward(self: Any, *given: Any, **named: Any) -> Any:

@@ -182,12 +182,16 @@ def _above_zero(make: Callable[[Mapping[str, Tensor]], Any], inputs: Mapping[str
 def _with_scores(module: nn.Module, made: Made, error: NoAnswer) -> tuple[Calling, Made] | None:
     """How to call a model that gives a loss only, and how to make such, with the scores of each place that its loss
     compares as its answer; None where that compares others, and the module is as it was then."""
+    before = vars(module).get("forward")
     if error.pairs is None:
         with suppress(Unresolved):
             calling = calling_of(with_scores(module), options=made.options, known=error.climbed)
             if calling.main.vocab and calling.layout in OF_PLACES:
                 return calling, made.answering_with_scores(str(error))
-    vars(module).pop("forward", None)
+    if before is None:
+        vars(module).pop("forward", None)
+    else:
+        module.forward = before
     return None
 
 

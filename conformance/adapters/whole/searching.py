@@ -39,7 +39,8 @@ from conformance.adapters.whole.shapes import table_lengths
 from conformance.adapters.whole.trying import ComparesSamples, Trial
 
 SECONDS, LEFT = 20.0, 3.0
-"""Of processor time, after which no other way to call is tried: a large model runs slowly, and should be told why."""
+"""Of processor time, after which no other way to call is tried: a large model runs slowly, and should be told why.
+LEFT: after a run that gave a loss only."""
 
 _ALL_REAL = (
     torch.ones(B, T, dtype=torch.bool),

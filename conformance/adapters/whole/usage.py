@@ -137,7 +137,7 @@ class Surroundings:
         if source.module is not None or source.path.suffix != ".py":
             return source.module
         if not all(map(_defines_only, source.tree.body)):
-            return _definitions_of(source)
+            return self._definitions_of(source)
         base = self.path.parents[self.module.__name__.count(".")]
         with suppress(Exception), writing_no_bytecode():
             name = name or ".".join(source.path.relative_to(base).with_suffix("").parts)
@@ -145,6 +145,35 @@ class Surroundings:
             if Path(module.__file__ or "").resolve() == source.path:
                 return module
         return _loaded_alone(source.path)
+
+    def _definitions_of(self, source: Source) -> ModuleType | None:
+        """A module of a file's imports, definitions and constants, without the statements that do something, and
+        without imports of files of the user's that do more than define."""
+        name = _name_alone(source.path) + "_definitions"
+        if name in sys.modules:
+            return sys.modules[name]
+        module = sys.modules[name] = ModuleType(name)
+        module.__file__ = str(source.path)
+        defining = [one for one in source.tree.body if _defines_only(one) and not self._imports_work(one, source)]
+        try:
+            with writing_no_bytecode():
+                exec(compile(ast.Module(defining, []), str(source.path), "exec", dont_inherit=True), vars(module))
+        except (Exception, SystemExit):
+            del sys.modules[name]
+            return None
+        return module
+
+    def _imports_work(self, statement: ast.stmt, source: Source) -> bool:
+        """Whether a statement imports a file of the user's that does more than define, and is not imported yet."""
+        named: list[str] = []
+        if isinstance(statement, ast.Import):
+            named = [one.name for one in statement.names]
+        elif isinstance(statement, ast.ImportFrom):
+            named = [statement.module or ""]
+        files = (self.module_file(name, source) for name in named if name)
+        return any(
+            file is not None and file.module is None and not all(map(_defines_only, file.tree.body)) for file in files
+        )
 
     def is_users(self, value: Any) -> bool:
         """Whether a class or function is the user's own, not an installed library's."""
@@ -246,23 +275,6 @@ def _loaded_alone(path: Path) -> ModuleType | None:
         with writing_no_bytecode():
             spec.loader.exec_module(module)
     except Exception:
-        del sys.modules[name]
-        return None
-    return module
-
-
-def _definitions_of(source: Source) -> ModuleType | None:
-    """A module of a file's imports, definitions and constants, without the statements that do something."""
-    name = _name_alone(source.path) + "_definitions"
-    if name in sys.modules:
-        return sys.modules[name]
-    module = sys.modules[name] = ModuleType(name)
-    module.__file__ = str(source.path)
-    defining = [statement for statement in source.tree.body if _defines_only(statement)]
-    try:
-        with writing_no_bytecode():
-            exec(compile(ast.Module(defining, []), str(source.path), "exec", dont_inherit=True), vars(module))
-    except (Exception, SystemExit):
         del sys.modules[name]
         return None
     return module

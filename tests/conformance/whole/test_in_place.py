@@ -87,6 +87,21 @@ def test_of_a_file_that_does_more_than_define_only_the_definitions_run(made, tmp
     assert not (tmp_path / "ran").exists()
 
 
+def test_a_file_that_works_is_not_imported_for_the_definitions_of_another(made, tmp_path):
+    works = f"""
+    open({str(tmp_path / "ran")!r}, "w").close()
+
+
+    def helper():
+        return None
+    """
+    model = f"{MODEL}\n    from file_that_works import helper\n    print(helper)\n"
+    made("Rows", BLOCK, {"painter.py": model, "file_that_works.py": works}, "rows_of_pictures.py")
+    found = pointed(sys.modules["rows_of_pictures"].Rows)
+    assert {fact.subject: str(fact.value) for fact in found.running.facts}["taken from"] == "Painter, stage.blocks.0"
+    assert not (tmp_path / "ran").exists()
+
+
 def test_a_class_of_layers_that_are_handed_in_is_taken_from_what_makes_them(made):
     made(
         "Stack",
