@@ -242,11 +242,9 @@ def ranks_off_by_one(tree: ast.AST) -> Iterator[tuple[str, ast.AST]]:
     """Where a rank that counts from 0, the number of those that are better, is asked to be at most k; or one that
     counts from 1 to be less than k."""
     for function in (node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)):
-        firsts: dict[str, int] = {}
-        for node in ast.walk(function):
-            is_named = isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name)
-            if is_named and (first := _first_rank(node.value)) is not None:  # type: ignore[attr-defined]
-                firsts[node.targets[0].id] = first  # type: ignore[attr-defined]
+        firsts: dict[str, int | None] = {}
+        for name, value in _named(function):  # one that is given twice, as rank = rank + 1, counts from nobody knows
+            firsts[name] = _first_rank(value) if name not in firsts else None
         for node in ast.walk(function):
             if not isinstance(node, ast.Compare) or len(node.ops) != 1 or not isinstance(node.left, ast.Name):
                 continue
@@ -254,6 +252,15 @@ def ranks_off_by_one(tree: ast.AST) -> Iterator[tuple[str, ast.AST]]:
             many = isinstance(to, ast.Name) and _COUNTED.fullmatch(to.id)
             if many and (first, type(node.ops[0])) in ((0, ast.LtE), (1, ast.Lt)):
                 yield ast.unparse(node), node
+
+
+def _named(function: ast.AST) -> Iterator[tuple[str, ast.expr]]:
+    """What the names of a function are given, also by ``rank += 1``."""
+    for node in ast.walk(function):
+        if isinstance(node, ast.Assign) and len(node.targets) == 1 and isinstance(node.targets[0], ast.Name):
+            yield node.targets[0].id, node.value
+        elif isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Name):
+            yield node.target.id, node.value
 
 
 def _first_rank(value: ast.expr) -> int | None:
@@ -276,16 +283,15 @@ def heads_joined_in_place(tree: ast.AST) -> Iterator[tuple[str, ast.AST]]:
     for function in (node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)):
         if not any(map(_splits_heads, ast.walk(function))):
             continue
-        products = {}
-        for node in ast.walk(function):
-            if isinstance(node, ast.Assign) and len(node.targets) == 1 and isinstance(node.targets[0], ast.Name):
-                products[node.targets[0].id] = _is_product_with_values(node.value)
+        given = sorted(_named(function), key=lambda pair: pair[1].lineno)
         for node in ast.walk(function):
             is_call = isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)
             if is_call and node.func.attr in ("reshape", "view") and len(node.args) == 3:  # type: ignore[attr-defined]
                 held = node.func.value  # type: ignore[attr-defined]
-                direct = _is_product_with_values(held) or (isinstance(held, ast.Name) and products.get(held.id, False))
-                if direct:
+                if isinstance(held, ast.Name):
+                    before = [value for name, value in given if name == held.id and value.lineno < node.lineno]  # type: ignore[attr-defined]
+                    held = before[-1] if before else held
+                if _is_product_with_values(held):
                     yield ast.unparse(node), node
 
 

@@ -153,6 +153,8 @@ def test_a_plateau_is_looked_for_the_right_way(mode, measure, is_told):
         ("(s >= own).sum(1)", "rank <= k", False),
         ("(s > own).sum(1)", "rank <= limit", False),
         ("order.argmax(1)", "rank <= k", False),
+        ("(s > own).sum(1)\n    rank = rank + 1", "rank <= k", False),
+        ("(s > own).sum(1)\n    rank += 1", "rank <= k", False),
     ],
 )
 def test_ranks_count_the_first(rank, compared, is_told):
@@ -168,12 +170,15 @@ def test_ranks_count_the_first(rank, compared, is_told):
         ("F.scaled_dot_product_attention(q, k, v).view(b, n, d)", True),
         ("rearranged(w @ v)", False),
         ("x.reshape(b, n, d)", False),
+        ("0\n    if fast:\n        y = w @ v\n    y = y.transpose(1, 2)\n    return y.reshape(b, n, d)", False),
+        ("0\n    y = w @ v\n    return y.reshape(b, n, d)", True),
     ],
 )
 @pytest.mark.parametrize(
     "split", ["x.view(b, n, h, d // h).transpose(1, 2)", "x.reshape(b, n, h, -1).permute(0, 2, 1, 3)"]
 )
 def test_heads_are_moved_back(split, joined, is_told):
-    text = f"def attend(x):\n    q = k = v = {split}\n    w = q @ k.mT\n    return {joined}"
+    joined = f"return {joined}" if "return" not in joined else f"y = {joined}"
+    text = f"def attend(x):\n    q = k = v = {split}\n    w = q @ k.mT\n    {joined}"
     assert bool(told(heads_joined_in_place, text)) == is_told
     assert told(heads_joined_in_place, text.replace(split, "x")) == []  # one head has no axis of its own
