@@ -33,6 +33,10 @@ _SPANS = re.compile(
 )
 _UNLABELLED = re.compile(r"unlabell?ed|boundar|span_only|ignore_type|any_type|mention|detect", re.IGNORECASE)
 _MACRO = re.compile(r"(\w*_)?(macro\w*|f1\w*)", re.IGNORECASE)
+_OF_SPANS = re.compile(r"entit|spans?\b|chunk|[\"'][BI]-|[\"']-[\"']")
+"""What a file says that compares spans of tags."""
+_OF_CLASSES = re.compile(r"macro|\bfor\b")
+"""What a function says that takes a mean over classes."""
 _ERROR_RATE = re.compile(r"(\w*_)?([wc]er|(word|char(acter)?|token|phone(me)?)_error_rate)(_\w+)?", re.IGNORECASE)
 _RMSE = re.compile(r"(\w*_)?(rmse|root_mean_squared?_error)(_\w+)?", re.IGNORECASE)
 _WORDS = ["the", "small", "grey", "cat", "sat", "on", "a", "mat"]
@@ -85,7 +89,7 @@ def kinds_of_spans(run: Any) -> Iterator[Figure]:
         "spans of another kind": [["B-LOC", "I-LOC", "O"], ["O", "O", "B-LOC"]],
         "the spans of the other text": [["O", "O", "B-PER"], ["B-PER", "I-PER", "O"]],
     }
-    for name, place, function, given, wanted, rest in _functions(run, _SPANS):
+    for name, place, function, given, wanted, rest in _functions(run, _SPANS, in_file=_OF_SPANS):
         if rest or _UNLABELLED.search(name):
             continue
         with suppress(Exception):  # it takes another form
@@ -102,7 +106,7 @@ def means_over_classes(run: Any) -> Iterator[Figure]:
     """Functions of the macro F1: does a class that is never found count?"""
     labels, guesses = [*range(_COUNT)] * 5, [0] * (5 * _COUNT)
     wanted_value, of_hits = 0.4 / _COUNT, 0.4
-    for name, place, function, given, wanted, rest in _functions(run, _MACRO):
+    for name, place, function, given, wanted, rest in _functions(run, _MACRO, itself=_OF_CLASSES):
         for make in (list, torch.tensor):
             more = dict.fromkeys(rest, _COUNT)
             with suppress(Exception):  # it takes another form
@@ -152,16 +156,20 @@ def wrong(rule: Callable[[Any], Iterator[Figure]]) -> Callable[[Any], list[Figur
 # --- taking functions out of their files ----------------------------------------------------------
 
 
-def _functions(run: Any, named: re.Pattern[str]) -> Iterator[tuple[str, str, Callable[..., Any], str, str, list[str]]]:
+_ANYTHING = re.compile("")
+
+
+def _functions(
+    run: Any, named: re.Pattern[str], in_file: re.Pattern[str] = _ANYTHING, itself: re.Pattern[str] = _ANYTHING
+) -> Iterator[tuple[str, str, Callable[..., Any], str, str, list[str]]]:
     """name, line, function, its parameters of what was given and of what was wanted, and the numbers of classes that it
-    cannot do without."""
+    cannot do without. in_file, itself: what its file and its own text say."""
     for source in sources(run):
         for node in source.tree.body:
-            if (
-                not isinstance(node, ast.FunctionDef)
-                or not named.fullmatch(node.name)
-                or _ACTS.search(ast.unparse(node))
-            ):
+            if not isinstance(node, ast.FunctionDef) or not named.fullmatch(node.name):
+                continue
+            text = ast.unparse(node)
+            if _ACTS.search(text) or not itself.search(text) or not in_file.search(ast.unparse(source.tree)):
                 continue
             needed = _needed(node)
             rest = [name for name in needed[2:] if _CLASSES.fullmatch(name)]
