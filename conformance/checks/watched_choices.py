@@ -12,6 +12,14 @@ from conformance.checks.watched_modes import training
 from conformance.draw import Draw
 from conformance.evidence import Evidence
 from conformance.protocol import NotProvided
+from conformance.slips import (
+    cut_apart,
+    hashed,
+    heads_joined_in_place,
+    last_group_lost,
+    moved_by_a_constant,
+    ranks_off_by_one,
+)
 
 
 @check("run-best-is-renewed", roles=RUN)
@@ -340,7 +348,6 @@ def batches_move_on(impl: Any, draw: Draw) -> Evidence:
 @check("run-words-keep-their-numbers", roles=RUN)
 def words_keep_their_numbers(impl: Any, draw: Draw) -> Evidence:
     """The numbers that texts are given are the same in every process."""
-    from conformance.slips import hashed
     from conformance.watch.stated import in_files
 
     step, (what, place) = told_by_text(impl, in_files(hashed), "no number was seen that comes of Python's hash")
@@ -359,7 +366,6 @@ def words_keep_their_numbers(impl: Any, draw: Draw) -> Evidence:
 @check("run-nearest-is-chosen-by-distance", roles=RUN)
 def nearest_by_distance(impl: Any, draw: Draw) -> Evidence:
     """What is nearest to a number is chosen by its distance, which has no sign."""
-    from conformance.slips import moved_by_a_constant
     from conformance.watch.stated import in_files
 
     nothing = "nothing was seen that is chosen by how far it is from a number, with its sign"
@@ -378,7 +384,6 @@ def nearest_by_distance(impl: Any, draw: Draw) -> Evidence:
 @check("run-labels-are-cut-as-their-tokens", roles=RUN)
 def labels_cut_as_their_tokens(impl: Any, draw: Draw) -> Evidence:
     """Where tokens are cut at one end, their labels and masks are cut at the same end."""
-    from conformance.slips import cut_apart
     from conformance.watch.stated import in_files
 
     nothing = "no tokens were seen that are cut at another end than what stands beside them"
@@ -398,7 +403,6 @@ def labels_cut_as_their_tokens(impl: Any, draw: Draw) -> Evidence:
 @check("run-last-group-is-kept", roles=RUN)
 def last_group_is_kept(impl: Any, draw: Draw) -> Evidence:
     """Where a loop puts together groups, the last one is handed on, too."""
-    from conformance.slips import last_group_lost
     from conformance.watch.stated import in_files
 
     step, (what, place) = told_by_text(impl, in_files(last_group_lost), "no group was seen that a loop leaves behind")
@@ -417,7 +421,6 @@ def last_group_is_kept(impl: Any, draw: Draw) -> Evidence:
 @check("run-ranks-count-the-first-k", roles=RUN)
 def ranks_count_the_first(impl: Any, draw: Draw) -> Evidence:
     """A rank from 0 is among the first k where it is less than k, and one from 1 where it is at most k."""
-    from conformance.slips import ranks_off_by_one
     from conformance.watch.stated import in_files
 
     step, (what, place) = told_by_text(
@@ -438,7 +441,6 @@ def ranks_count_the_first(impl: Any, draw: Draw) -> Evidence:
 @check("run-heads-are-moved-back", roles=RUN)
 def heads_are_moved_back(impl: Any, draw: Draw) -> Evidence:
     """Heads are moved behind the positions before they are joined."""
-    from conformance.slips import heads_joined_in_place
     from conformance.watch.stated import in_files
 
     step, (what, place) = told_by_text(

@@ -15,6 +15,7 @@ from conformance.checks.watched_labels import RUN, broken, kept, run_of, unusual
 from conformance.draw import Draw
 from conformance.evidence import Evidence, note
 from conformance.protocol import NotProvided
+from conformance.slips import plateau_turned_round
 
 
 def schedules_of(run: Any) -> list[Any]:
@@ -349,7 +350,6 @@ def gives_factors(impl: Any, draw: Draw) -> Evidence:
 @check("run-plateau-looks-the-right-way", roles=RUN)
 def right_way(impl: Any, draw: Draw) -> Evidence:
     """A schedule that waits for a plateau looks for the least of a loss, and for the largest of a score."""
-    from conformance.slips import plateau_turned_round
     from conformance.watch.stated import in_files
 
     run, measured = run_of(impl), []
