@@ -132,6 +132,7 @@ class GradientProbes(RunningModel):
         flags = [
             (path, name)
             for path, part in self.module.named_modules()
+            if not type(part).__module__.startswith("torch.")
             for name, value in vars(part).items()
             if type(value) is bool and name != "training" and _asks_for(part, name)
         ]
