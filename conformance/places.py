@@ -37,6 +37,9 @@ def innermost_line(error: BaseException) -> str:
     return f"{short(code.co_filename)}:{line} in {code.co_name}: {source}"
 
 
+_OF_NUMBERS = re.compile(r"(?i)\b(is_?)?(nan|inf|finite|infinite)s?\b")
+
+
 def is_of_the_suite(error: BaseException) -> bool:
     """Whether an error comes from a line of this package, and not from one of the user's that it ran."""
     files = [frame.f_code.co_filename for frame, _ in traceback.walk_tb(error.__traceback__)]
@@ -45,14 +48,16 @@ def is_of_the_suite(error: BaseException) -> bool:
 
 
 def is_a_refusal(error: BaseException) -> bool:
-    """Whether a line of the user's own raises an error on purpose, as one that checks what it was given."""
+    """Whether a line of the user's own raises an error on purpose, as one that checks what it was given; not one that
+    checks whether numbers are finite, which it made itself."""
     if not isinstance(error, ValueError | AssertionError):
         return False
     frame, line = list(traceback.walk_tb(error.__traceback__))[-1]
     file = frame.f_code.co_filename
     if not is_users(file) or (file.startswith(_OWN) and not file.startswith(_SUBJECTS)):
         return False
-    return linecache.getline(file, line).lstrip().startswith(("raise ", "assert "))
+    text = linecache.getline(file, line).strip()
+    return text.startswith(("raise ", "assert ")) and not _OF_NUMBERS.search(f"{text} {error}")
 
 
 def code_of(subject: Any) -> str:

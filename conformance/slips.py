@@ -1,6 +1,7 @@
 """Slips that the text of a file shows by itself, in a model's file as in a training script.
 
-Each rule takes the syntax tree of a file and gives `(what is written, its node)`; nothing is run.
+Each rule takes the syntax tree of a file and gives `(what is written, its node)`; nothing is run. A `Slip` is a rule
+with what is said of it, of a model as of a script.
 """
 
 from __future__ import annotations
@@ -8,8 +9,24 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 
 Rule = Callable[[ast.AST], Iterator[tuple[str, ast.AST]]]
+
+
+@dataclass(frozen=True)
+class Slip:
+    """A rule, and what is said of it. asked: what it is about; expected, got: of that; sentence: what is wrong;
+    nothing: what is said where it tells nothing."""
+
+    rule: Rule
+    asked: str
+    expected: str
+    got: str
+    sentence: str
+    mend: str
+    nothing: str
+
 
 _HASHED = re.compile(r"(?<![\w.])hash\((?!\()[^()]*(\([^()]*\))?[^()]*\)\s*%")
 """A place in a table that Python's own hash of a text gives. That of a tuple may be one of numbers, which stays."""
@@ -99,19 +116,21 @@ def _are_apart(cut: ast.Subscript, beside: ast.Subscript) -> bool:
 
 def _own_cuts(statement: ast.stmt) -> Iterator[tuple[str, ast.Subscript]]:
     """(name, cut) of each ``name = name[...]`` in an assignment, of one or of several at once."""
-    for to, cut in _assigned(statement):
+    for to, cut in assigned(statement):
         if isinstance(cut, ast.Subscript) and isinstance(cut.value, ast.Name) and isinstance(to, ast.Name):
             yield from [(to.id, cut)] if to.id == cut.value.id else []
 
 
-def _assigned(statement: ast.stmt) -> list[tuple[ast.expr, ast.expr]]:
-    """What an assignment, of one name or of several at once, gives to what."""
-    if not isinstance(statement, ast.Assign) or len(statement.targets) != 1:
-        return []
-    target, value = statement.targets[0], statement.value
-    if isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple) and len(target.elts) == len(value.elts):
-        return list(zip(target.elts, value.elts, strict=True))
-    return [(target, value)]
+def assigned(node: ast.AST) -> list[tuple[ast.expr, ast.expr]]:
+    """What an assignment, of one name or of several at once, gives to what; empty for anything else."""
+    found: list[tuple[ast.expr, ast.expr]] = []
+    for target in node.targets if isinstance(node, ast.Assign) else ():
+        value = node.value  # type: ignore[attr-defined]
+        if isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple) and len(target.elts) == len(value.elts):
+            found += zip(target.elts, value.elts, strict=True)
+        else:
+            found.append((target, value))
+    return found
 
 
 def _kind(name: str, alone: bool) -> str:
@@ -174,7 +193,7 @@ def _groups_of(loop: ast.For) -> Iterator[tuple[str, ast.AST]]:
 
 def _emptied_in(block: list[ast.stmt]) -> Iterator[str]:
     for statement in block:
-        for to, given in _assigned(statement):
+        for to, given in assigned(statement):
             if isinstance(to, ast.Name) and isinstance(given, ast.List) and not given.elts:
                 yield to.id
 
@@ -208,12 +227,12 @@ def _reads(node: ast.AST, name: str) -> bool:
     return any(isinstance(one, ast.Name) and one.id == name and isinstance(one.ctx, ast.Load) for one in ast.walk(node))
 
 
-_FALLS = re.compile(
-    r"loss|err|mae|mse|rmse|mape|perplexity|ppl|wer|cer|nll|bpb|bpc|pinball|crps|distance", re.IGNORECASE
+FALLS = re.compile(
+    r"loss|ppl|perplexity|nll|error|pinball|distance|(?<![a-z])(err|mae|mse|rmse|mape|wer|cer|bpb|bpc|crps)(?![a-z])",
+    re.IGNORECASE,
 )
-_RISES = re.compile(
-    r"acc|f1|bleu|rouge|auc|recall|precision|mrr|ndcg|hits?_?(at|rate)|exact|(^|_)em($|_)", re.IGNORECASE
-)
+RISES = re.compile(r"acc|score|f1|bleu|rouge|auc|precision|recall|mrr|ndcg|exact|hits?_?(at|rate)", re.IGNORECASE)
+"""Names of measures that get smaller, and of those that get larger, where a model learns."""
 
 
 def plateau_turned_round(tree: ast.AST) -> Iterator[tuple[str, ast.AST]]:
@@ -229,7 +248,7 @@ def plateau_turned_round(tree: ast.AST) -> Iterator[tuple[str, ast.AST]]:
         is_step = isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "step"
         if is_step and len(node.args) == 1 and modes.get(ast.unparse(node.func.value)):  # type: ignore[attr-defined]
             mode, said = modes[ast.unparse(node.func.value)], ast.unparse(node.args[0])  # type: ignore[attr-defined]
-            falls, rises = (one.search(said) is not None for one in (_FALLS, _RISES))
+            falls, rises = (one.search(said) is not None for one in (FALLS, RISES))
             is_negative = isinstance(node.args[0], ast.UnaryOp) or said.startswith("1")  # type: ignore[attr-defined]
             if falls != rises and not is_negative and mode == ("max" if falls else "min"):
                 yield f"{said} with mode={mode!r}", node
@@ -312,3 +331,68 @@ def _is_product_with_values(value: ast.expr) -> bool:
     if isinstance(value, ast.BinOp) and isinstance(value.op, ast.MatMult):
         return isinstance(value.right, ast.Name) and re.fullmatch(r"v|vs|values?", value.right.id) is not None
     return isinstance(value, ast.Call) and ast.unparse(value.func).endswith("scaled_dot_product_attention")
+
+
+HASHES = Slip(
+    rule=hashed,
+    asked="the number of a text in the next process",
+    expected="the same",
+    got="another one",
+    sentence="Python's hash of a text is another one in every process: what was learned or set apart by it is lost.",
+    mend="Take zlib.crc32(text.encode()), or a table of words that is saved.",
+    nothing="no number was seen that comes of Python's hash",
+)
+DISTANCES = Slip(
+    rule=moved_by_a_constant,
+    asked="what is chosen",
+    expected="what is nearest to the number",
+    got="the least or the largest of all",
+    sentence="The number that is taken off is the same for all, and changes nothing of which is chosen.",
+    mend="Choose by the distance, with abs().",
+    nothing="nothing was seen that is chosen by how far it is from a number, with its sign",
+)
+CUTS = Slip(
+    rule=cut_apart,
+    asked="tokens and what stands beside them",
+    expected="cut at one end",
+    got="each at another end",
+    sentence="Of the tokens one end is cut off, and of what stands beside them the other: each is beside another now.",
+    mend="Cut both in one way.",
+    nothing="no tokens were seen that are cut at another end than what stands beside them",
+)
+GROUPS = Slip(
+    rule=last_group_lost,
+    asked="the groups of a loop",
+    expected="all are handed on",
+    got="all but the last",
+    sentence="A group is handed on when the next one begins, and nothing hands on the last one: it is lost each time.",
+    mend="Behind the loop: if group: groups.append(group).",
+    nothing="no group was seen that a loop leaves behind",
+)
+RANKS = Slip(
+    rule=ranks_off_by_one,
+    asked="ranks that are among the first k",
+    expected="k of them",
+    got="one more, or one less",
+    sentence="The rank is the number of those that are better: one place too many, or too few, is taken for a hit.",
+    mend="rank < k where the best has rank 0, rank <= k where it has rank 1.",
+    nothing="no rank was seen that is compared one place off",
+)
+HEADS = Slip(
+    rule=heads_joined_in_place,
+    asked="what each position gets",
+    expected="the results of its own heads",
+    got="those of other positions",
+    sentence="Heads stand before positions, and get another shape as they stand: each position gets parts of others.",
+    mend="(weights @ v).transpose(1, 2).reshape(b, n, d)",
+    nothing="no heads were seen that are joined where they stand",
+)
+PLATEAUS = Slip(
+    rule=plateau_turned_round,
+    asked="what the schedule waits for",
+    expected="less of a loss, more of hits",
+    got="the other way round",
+    sentence="The schedule takes what gets better for a plateau: it lowers the rate while the model improves.",
+    mend='mode="min" for a loss or an error, mode="max" for a share of hits',
+    nothing="no schedule was seen that watches a measure whose name tells its direction",
+)

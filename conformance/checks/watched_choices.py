@@ -5,21 +5,14 @@ from __future__ import annotations
 
 from typing import Any
 
+from conformance import slips
 from conformance.check import check
-from conformance.checks.watched_gradients import steps_of, told_by_text
+from conformance.checks.watched_gradients import steps_of, told_by_text, told_slip
 from conformance.checks.watched_labels import RUN, broken, kept, run_of
 from conformance.checks.watched_modes import training
 from conformance.draw import Draw
 from conformance.evidence import Evidence
 from conformance.protocol import NotProvided
-from conformance.slips import (
-    cut_apart,
-    hashed,
-    heads_joined_in_place,
-    last_group_lost,
-    moved_by_a_constant,
-    ranks_off_by_one,
-)
 
 
 @check("run-best-is-renewed", roles=RUN)
@@ -348,114 +341,37 @@ def batches_move_on(impl: Any, draw: Draw) -> Evidence:
 @check("run-words-keep-their-numbers", roles=RUN)
 def words_keep_their_numbers(impl: Any, draw: Draw) -> Evidence:
     """The numbers that texts are given are the same in every process."""
-    from conformance.watch.stated import in_files
-
-    step, (what, place) = told_by_text(impl, in_files(hashed), "no number was seen that comes of Python's hash")
-    return broken(
-        step,
-        "the number of a text in the next process",
-        "the same",
-        f"another one: {what}",
-        at=lambda lines: lines.first(place),
-        diagnosis="Python's hash of a text is another one in every process: what was learned by it, or set apart, is "
-        "lost in the next.",
-        mend="zlib.crc32(text.encode()), or a table of words that is saved",
-    )
+    return told_slip(impl, slips.HASHES)
 
 
 @check("run-nearest-is-chosen-by-distance", roles=RUN)
 def nearest_by_distance(impl: Any, draw: Draw) -> Evidence:
     """What is nearest to a number is chosen by its distance, which has no sign."""
-    from conformance.watch.stated import in_files
-
-    nothing = "nothing was seen that is chosen by how far it is from a number, with its sign"
-    step, (what, place) = told_by_text(impl, in_files(moved_by_a_constant), nothing)
-    return broken(
-        step,
-        "what is chosen",
-        "what is nearest to the number",
-        f"the least or the largest of all: {what}",
-        at=lambda lines: lines.first(place),
-        diagnosis="The number that is taken off is the same for all, and changes nothing of which is chosen.",
-        mend="choose by the distance, with abs()",
-    )
+    return told_slip(impl, slips.DISTANCES)
 
 
 @check("run-labels-are-cut-as-their-tokens", roles=RUN)
 def labels_cut_as_their_tokens(impl: Any, draw: Draw) -> Evidence:
     """Where tokens are cut at one end, their labels and masks are cut at the same end."""
-    from conformance.watch.stated import in_files
-
-    nothing = "no tokens were seen that are cut at another end than what stands beside them"
-    step, (what, place) = told_by_text(impl, in_files(cut_apart), nothing)
-    return broken(
-        step,
-        "tokens and what stands beside them",
-        "cut at one end",
-        what,
-        at=lambda lines: lines.first(place),
-        diagnosis="Of the tokens one end is cut off, and of what stands beside them the other: each label is that of "
-        "another token now.",
-        mend="cut both in one way",
-    )
+    return told_slip(impl, slips.CUTS)
 
 
 @check("run-last-group-is-kept", roles=RUN)
 def last_group_is_kept(impl: Any, draw: Draw) -> Evidence:
     """Where a loop puts together groups, the last one is handed on, too."""
-    from conformance.watch.stated import in_files
-
-    step, (what, place) = told_by_text(impl, in_files(last_group_lost), "no group was seen that a loop leaves behind")
-    return broken(
-        step,
-        "the groups of a loop",
-        "all are handed on",
-        what,
-        at=lambda lines: lines.first(place),
-        diagnosis="A group is handed on when the next one begins, and nothing hands on the last one: it is lost in "
-        "every epoch.",
-        mend="behind the loop: if group: groups.append(group)",
-    )
+    return told_slip(impl, slips.GROUPS)
 
 
 @check("run-ranks-count-the-first-k", roles=RUN)
 def ranks_count_the_first(impl: Any, draw: Draw) -> Evidence:
     """A rank from 0 is among the first k where it is less than k, and one from 1 where it is at most k."""
-    from conformance.watch.stated import in_files
-
-    step, (what, place) = told_by_text(
-        impl, in_files(ranks_off_by_one), "no rank was seen that is compared one place off"
-    )
-    return broken(
-        step,
-        "ranks that are among the first k",
-        "k of them",
-        what,
-        at=lambda lines: lines.first(place),
-        diagnosis="The rank is the number of those that are better: one place too many, or too few, is taken for a "
-        "hit.",
-        mend="rank < k where the best has rank 0, rank <= k where it has rank 1",
-    )
+    return told_slip(impl, slips.RANKS)
 
 
 @check("run-heads-are-moved-back", roles=RUN)
 def heads_are_moved_back(impl: Any, draw: Draw) -> Evidence:
     """Heads are moved behind the positions before they are joined."""
-    from conformance.watch.stated import in_files
-
-    step, (what, place) = told_by_text(
-        impl, in_files(heads_joined_in_place), "no heads were seen that are joined where they stand"
-    )
-    return broken(
-        step,
-        "what each position gets",
-        "the results of its own heads",
-        what,
-        at=lambda lines: lines.first(place),
-        diagnosis="Heads stand before positions, and are given another shape as they stand: each position gets parts "
-        "of others.",
-        mend="(weights @ v).transpose(1, 2).reshape(b, n, d)",
-    )
+    return told_slip(impl, slips.HEADS)
 
 
 @check("run-resumed-run-takes-up-what-it-kept", roles=RUN)

@@ -12,6 +12,7 @@ from conformance.checks.watched_labels import RUN, broken, kept, run_of, unusual
 from conformance.draw import Draw
 from conformance.evidence import Evidence
 from conformance.protocol import NotProvided
+from conformance.slips import Slip
 
 ROUTED = re.compile(r"expert|router|gate")
 """Names of parameters that not every step reaches."""
@@ -40,6 +41,22 @@ def told_by_text(impl: Any, rule: Callable[[Any], Iterable[Any]], nothing: str) 
     if found is None:
         raise NotProvided(nothing)
     return step, found
+
+
+def told_slip(impl: Any, slip: Slip) -> Evidence:
+    """What a slip of the script's text breaks. Raises NotProvided where there is none."""
+    from conformance.watch.stated import in_files
+
+    step, (written, place) = told_by_text(impl, in_files(slip.rule), slip.nothing)
+    return broken(
+        step,
+        slip.asked,
+        slip.expected,
+        f"{slip.got}: {written}",
+        at=lambda lines: lines.first(place),
+        diagnosis=slip.sentence,
+        mend=slip.mend,
+    )
 
 
 def passes_before(run: Any, step: Any) -> list[Any]:

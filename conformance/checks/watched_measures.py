@@ -203,91 +203,82 @@ def means_leave_out(impl: Any, draw: Draw) -> Evidence:
     )
 
 
-@check("run-overlaps-count-a-word-once", roles=RUN)
-def overlaps_count_once(impl: Any, draw: Draw) -> Evidence:
-    """BLEU counts an n-gram as often as the reference has it: who says it again gains nothing."""
+def _figure(impl: Any, rule: str, nothing: str, asked: str, wrong: str, mend: str) -> Evidence:
+    """What a figure of the script's own breaks. rule: of `conformance.watch.figures`; asked, wrong: behind its name."""
     from conformance.watch import figures
 
-    nothing = "no function of BLEU was seen that counts a word again that is said again"
-    step, one = told_by_text(impl, figures.wrong(figures.overlaps), nothing)
+    step, one = told_by_text(impl, figures.wrong(getattr(figures, rule)), nothing)
     return broken(
         step,
-        f"what {one.name} gives a text that says its reference three times",
+        f"what {one.name} gives {asked}",
         one.expected,
         one.got,
         at=lambda lines: lines.first(one.place),
-        diagnosis=f"{one.name} counts every n-gram that the reference has, however often it is said.",
-        mend="min(count, reference[ngram]) for each n-gram",
+        diagnosis=f"{one.name} {wrong}",
+        mend=mend,
+    )
+
+
+@check("run-overlaps-count-a-word-once", roles=RUN)
+def overlaps_count_once(impl: Any, draw: Draw) -> Evidence:
+    """BLEU counts an n-gram as often as the reference has it: who says it again gains nothing."""
+    return _figure(
+        impl,
+        "overlaps",
+        "no function of BLEU was seen that counts a word again that is said again",
+        "a text that says its reference three times",
+        "counts every n-gram that the reference has, however often it is said.",
+        "min(count, reference[ngram]) for each n-gram",
     )
 
 
 @check("run-spans-are-told-apart", roles=RUN)
 def spans_are_told_apart(impl: Any, draw: Draw) -> Evidence:
     """A span of tags counts as found where its text, its place and its kind are right."""
-    from conformance.watch import figures
-
-    nothing = "no function was seen that takes spans of another kind or text for those that are looked for"
-    step, one = told_by_text(impl, figures.wrong(figures.kinds_of_spans), nothing)
-    return broken(
-        step,
-        f"what {one.name} gives where no span is right",
-        one.expected,
-        one.got,
-        at=lambda lines: lines.first(one.place),
-        diagnosis=f"{one.name} takes spans of another kind, or those of another text, for found.",
-        mend="compare (text, kind, start, end) of both sides as sets",
+    return _figure(
+        impl,
+        "kinds_of_spans",
+        "no function was seen that takes spans of another kind or text for those that are looked for",
+        "where no span is right",
+        "takes spans of another kind, or those of another text, for found.",
+        "compare (text, kind, start, end) of both sides as sets",
     )
 
 
 @check("run-means-over-classes-count-each", roles=RUN)
 def every_class_counts(impl: Any, draw: Draw) -> Evidence:
     """The macro F1 is the mean over all classes that have labels, those too that are never found."""
-    from conformance.watch import figures
-
-    nothing = "no function of the macro F1 was seen that leaves out classes that are never found"
-    step, one = told_by_text(impl, figures.wrong(figures.means_over_classes), nothing)
-    return broken(
-        step,
-        f"what {one.name} gives where one class of four is found",
-        one.expected,
-        one.got,
-        at=lambda lines: lines.first(one.place),
-        diagnosis=f"{one.name} leaves out the classes that are never found: whoever knows one class gets its F1.",
-        mend="divide the sum by the number of classes",
+    return _figure(
+        impl,
+        "means_over_classes",
+        "no function of the macro F1 was seen that leaves out classes that are never found",
+        "where one class of four is found",
+        "leaves out the classes that are never found: whoever knows one class gets its F1.",
+        "divide the sum by the number of classes",
     )
 
 
 @check("run-errors-are-shares-of-the-reference", roles=RUN)
 def errors_are_shares(impl: Any, draw: Draw) -> Evidence:
     """A word error rate is the number of errors by the number of words of the reference."""
-    from conformance.watch import figures
-
-    nothing = "no error rate was seen that is divided by what was given"
-    step, one = told_by_text(impl, figures.wrong(figures.shares_of_errors), nothing)
-    return broken(
-        step,
-        f"what {one.name} gives a text that says its reference twice",
-        one.expected,
-        one.got,
-        at=lambda lines: lines.first(one.place),
-        diagnosis=f"{one.name} divides by the length of what was given: who says more has fewer errors.",
-        mend="divide by the length of the reference",
+    return _figure(
+        impl,
+        "shares_of_errors",
+        "no error rate was seen that is divided by what was given",
+        "a text that says its reference twice",
+        "divides by the length of what was given: who says more has fewer errors.",
+        "divide by the length of the reference",
     )
 
 
 @check("run-roots-are-taken-of-the-mean", roles=RUN)
 def roots_of_the_mean(impl: Any, draw: Draw) -> Evidence:
     """The root mean squared error is the root of the mean over all errors."""
-    from conformance.watch import figures
-
-    nothing = "no root of a mean squared error was seen that is taken elsewhere"
-    step, one = told_by_text(impl, figures.wrong(figures.roots_of_errors), nothing)
-    return broken(
-        step,
-        f"what {one.name} gives for three errors of 1 and three of 7",
-        one.expected,
-        one.got,
-        at=lambda lines: lines.first(one.place),
-        diagnosis=f"{one.name} takes no root, or the mean of the roots of the rows.",
-        mend="((guess - target) ** 2).mean().sqrt()",
+    return _figure(
+        impl,
+        "roots_of_errors",
+        "no root of a mean squared error was seen that is taken elsewhere",
+        "for three errors of 1 and three of 7",
+        "takes no root, or the mean of the roots of the rows.",
+        "((guess - target) ** 2).mean().sqrt()",
     )

@@ -10,12 +10,12 @@ from itertools import pairwise
 from typing import Any
 
 from conformance.check import check
-from conformance.checks.watched_gradients import steps_of, told_by_text
+from conformance.checks.watched_gradients import steps_of, told_slip
 from conformance.checks.watched_labels import RUN, broken, kept, run_of, unusual
 from conformance.draw import Draw
 from conformance.evidence import Evidence, note
 from conformance.protocol import NotProvided
-from conformance.slips import plateau_turned_round
+from conformance.slips import FALLS, PLATEAUS, RISES
 
 
 def schedules_of(run: Any) -> list[Any]:
@@ -195,12 +195,6 @@ def is_stepped(impl: Any, draw: Draw) -> Evidence:
     raise NotProvided("no epoch ended, so a schedule that steps once an epoch cannot be told from one that never does")
 
 
-_LOSS = re.compile(r"loss|ppl|perplexity|nll|error|\bwer\b|\bmse\b", re.IGNORECASE)
-
-
-_SCORE = re.compile(r"acc|score|f1|bleu|rouge|auc|precision|recall", re.IGNORECASE)
-
-
 def rates_of(run: Any) -> tuple[Any, list[float]]:
     """The first optimizer's steps and the largest rate of each. Raises NotProvided where there are less than three."""
     return next(iter(all_rates_of(run)))
@@ -350,30 +344,15 @@ def gives_factors(impl: Any, draw: Draw) -> Evidence:
 @check("run-plateau-looks-the-right-way", roles=RUN)
 def right_way(impl: Any, draw: Draw) -> Evidence:
     """A schedule that waits for a plateau looks for the least of a loss, and for the largest of a score."""
-    from conformance.watch.stated import in_files
-
     run, measured = run_of(impl), []
     with suppress(NotProvided):  # none may be stepped yet
         measured = [one for one in schedules_of(run) if one.mode in ("min", "max") and one.stack]
     named = [(one, _measure(one)) for one in measured]
-    named = [(one, name) for one, name in named if bool(_LOSS.search(name)) != bool(_SCORE.search(name))]
+    named = [(one, name) for one, name in named if bool(FALLS.search(name)) != bool(RISES.search(name))]
     if not named:  # it may look for the first time behind the steps that were watched
-        step, (what, place) = told_by_text(
-            impl,
-            in_files(plateau_turned_round),
-            "no schedule was seen that watches a measure whose name tells its direction",
-        )
-        return broken(
-            step,
-            "what the schedule waits for",
-            "less of a loss, more of hits",
-            what,
-            at=lambda lines: lines.first(place),
-            diagnosis="The schedule takes what gets better for a plateau: it lowers the rate while the model improves.",
-            mend='mode="min" for a loss or an error, mode="max" for a share of hits',
-        )
+        return told_slip(impl, PLATEAUS)
     for one, name in named:
-        wanted = "min" if _LOSS.search(name) else "max"
+        wanted = "min" if FALLS.search(name) else "max"
         if one.mode != wanted:
             return broken(
                 one,

@@ -9,7 +9,7 @@ from __future__ import annotations
 import ast
 import math
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from functools import cache
 from typing import Any, NamedTuple
@@ -165,11 +165,13 @@ def _functions(
     """name, line, function, its parameters of what was given and of what was wanted, and the numbers of classes that it
     cannot do without. in_file, itself: what its file and its own text say."""
     for source in sources(run):
+        texts = {one.name: ast.unparse(one) for one in source.tree.body if isinstance(one, ast.FunctionDef)}
         for node in source.tree.body:
             if not isinstance(node, ast.FunctionDef) or not named.fullmatch(node.name):
                 continue
-            text = ast.unparse(node)
-            if _ACTS.search(text) or not itself.search(text) or not in_file.search(ast.unparse(source.tree)):
+            if any(map(_ACTS.search, _with_what_it_calls(node.name, texts))) or not itself.search(texts[node.name]):
+                continue
+            if not in_file.search(ast.unparse(source.tree)):
                 continue
             needed = _needed(node)
             rest = [name for name in needed[2:] if _CLASSES.fullmatch(name)]
@@ -179,6 +181,14 @@ def _functions(
             function = _loaded(source).get(node.name)
             if callable(function):
                 yield node.name, source.place(node), function, *sides, rest
+
+
+def _with_what_it_calls(name: str, texts: Mapping[str, str]) -> list[str]:
+    """The texts of a function, and of those of its file that it calls, in turn."""
+    reached = [name]
+    for one in reached:
+        reached += [other for other in texts if other not in reached and re.search(rf"\b{other}\(", texts[one])]
+    return [texts[one] for one in reached]
 
 
 def _needed(node: ast.FunctionDef) -> list[str]:
@@ -197,7 +207,8 @@ def _sides(names: list[str]) -> tuple[str, str] | None:
 
 @cache
 def _loaded(source: Source) -> dict[str, Any]:
-    """The imports, functions and constants of a file, without the statements that do something."""
+    """The imports, functions and constants of a file, without the statements that do something. What it imports was
+    imported in the run."""
     found: dict[str, Any] = {"__name__": "taken_out"}
     for node in source.tree.body:
         is_constant = isinstance(node, ast.Assign) and not any(isinstance(one, ast.Call) for one in ast.walk(node))

@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
+from conformance.slips import assigned
 from conformance.watch.lines import Source
 from conformance.watch.stated import sources
 
@@ -16,6 +17,8 @@ _COUNTS = re.compile(
     r"best|min|max|lowest|highest|step|iter|epoch|patience|wait|bad|stale|since|seen|tokens|samples", re.IGNORECASE
 )
 """Names of what training goes on from; a loss may be kept to be read by people."""
+
+_EXTREME = re.compile(r"-?(float\('-?inf(inity)?'\)|(math|np|numpy|torch)\.inf)")
 
 
 def not_taken_up(run: Any) -> Iterator[tuple[str, str]]:
@@ -69,38 +72,10 @@ def _goes_on(source: Source, function: ast.AST, name: str) -> bool:
     for node in ast.walk(function):
         if isinstance(node, ast.AugAssign) and ast.unparse(node.target) == name:
             changes = True
-        for to, value in _assigned(node):
+        for to, value in assigned(node):
             if ast.unparse(to) == name:
-                constant = isinstance(value, ast.Constant | ast.UnaryOp) or ast.unparse(value) in _EXTREMES
+                constant = isinstance(value, ast.Constant | ast.UnaryOp) or _EXTREME.fullmatch(ast.unparse(value))
                 if constant and any(isinstance(one, ast.For | ast.While) for one in source.outward(node)):
                     return False
-                begins, changes = begins or constant, changes or not constant
+                begins, changes = begins or bool(constant), changes or not constant
     return begins and changes
-
-
-_EXTREMES = (
-    "float('inf')",
-    "float('-inf')",
-    "-float('inf')",
-    "math.inf",
-    "-math.inf",
-    "np.inf",
-    "-np.inf",
-    "torch.inf",
-)
-
-
-def _assigned(node: ast.AST) -> list[tuple[ast.expr, ast.expr]]:
-    if not isinstance(node, ast.Assign):
-        return []
-    found: list[tuple[ast.expr, ast.expr]] = []
-    for target in node.targets:
-        if (
-            isinstance(target, ast.Tuple)
-            and isinstance(node.value, ast.Tuple)
-            and len(target.elts) == len(node.value.elts)
-        ):
-            found += zip(target.elts, node.value.elts, strict=True)
-        else:
-            found.append((target, node.value))
-    return found

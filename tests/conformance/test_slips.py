@@ -135,6 +135,9 @@ def test_groups_that_are_full_when_they_are_handed_on_may_leave_a_rest():
         (', mode="max"', "-val_loss", False),
         (", mode=how", "val_loss", False),
         (', mode="max"', "score", False),
+        (', mode="max"', "answer_f1", False),  # wer is no part of it
+        (', mode="max"', "power", False),
+        (', mode="max"', "val_wer", True),
     ],
 )
 def test_a_plateau_is_looked_for_the_right_way(mode, measure, is_told):

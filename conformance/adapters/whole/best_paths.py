@@ -76,9 +76,8 @@ class BestPathProbes(RunningModel):
             if not any(re.search(r"logsumexp|log_sum_exp|partition", text_of(one)) for _, one in own):
                 continue
             steps = next((n for n in (3, 2) if tags**n <= PATHS), 0)
-            sums = (
-                [sum_ for axis in (0, 1, None) for sum_ in self._sums(path, name, (steps, tags), axis)] if steps else []
-            )
+            axes = (0, 1, None) if steps else ()
+            sums = [one for axis in axes for one in self._sums(path, name, (steps, tags), axis)]
             if sums:
                 right = any(abs(one - 1) < 1e-4 for one in sums)
                 found.append(Found(name, line_in(method, r"logsumexp|log_sum_exp", r"def "), right))

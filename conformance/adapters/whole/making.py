@@ -362,8 +362,10 @@ def _ways(made_by: Any, around: Surroundings, strict_first: bool = False) -> Ite
         p.name: SMALL[meant] for p in accepted.values() if p.default is None and (meant := meaning(p.name)) in _SIZES
     }
     if sizes and configs:
-        both = lambda found: found.call(made_by, [], {configs[0]: read(found), **sizes})  # noqa: E731
-        yield way("small numbers by trial, and sizes in the place of None", both)
+        yield way(
+            "small numbers by trial, and sizes in the place of None",
+            lambda found: found.call(made_by, [], {configs[0]: read(found), **sizes}),
+        )
     elif sizes:
         yield way("small sizes by the names of its parameters, and in the place of None", with_words(sizes))
 

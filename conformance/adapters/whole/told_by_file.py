@@ -2,80 +2,46 @@
 
 from __future__ import annotations
 
+import ast
+import sys
 from collections.abc import Iterator
 
+from torch import nn
+
+from conformance import slips
 from conformance.adapters.whole.class_source import file_of
 from conformance.adapters.whole.findings import Finding
 from conformance.adapters.whole.record import Place, Record
-from conformance.slips import (
-    Rule,
-    cut_apart,
-    hashed,
-    heads_joined_in_place,
-    last_group_lost,
-    moved_by_a_constant,
-    ranks_off_by_one,
-)
 
-_TOLD: tuple[tuple[str, Rule, str, str, str, str], ...] = (
-    (
-        "results-stay-the-same-in-every-process",
-        hashed,
-        "Python's hash of a text is another one in every process: a saved model reads other words in the next.",
-        "a number that stays",
-        "another one in each process",
-        "Take zlib.crc32(text.encode()), or a table of words that is saved.",
-    ),
-    (
-        "results-that-are-nearest-are-chosen-by-distance",
-        moved_by_a_constant,
-        "The number that is taken off is the same for all, and changes nothing of which is chosen.",
-        "what is nearest",
-        "the least or the largest of all",
-        "Choose by the distance, with abs().",
-    ),
-    (
-        "results-stay-beside-their-tokens",
-        cut_apart,
-        "Of the tokens one end is cut off, and of what stands beside them the other: each is beside another token now.",
-        "both cut at one end",
-        "each at its own end",
-        "Cut both in one way.",
-    ),
-    (
-        "results-of-the-last-group-are-kept",
-        last_group_lost,
-        "A group is handed on when the next one begins, and nothing hands on the last one: it is lost each time.",
-        "every group",
-        "all but the last",
-        "Behind the loop: if group: groups.append(group).",
-    ),
-    (
-        "results-of-ranks-count-the-first-k",
-        ranks_off_by_one,
-        "The rank is the number of those that are better: one place too many, or too few, is taken for a hit.",
-        "the first k",
-        "another place is counted",
-        "rank < k where the best has rank 0, rank <= k where it has rank 1.",
-    ),
-    (
-        "attention-moves-its-heads-back",
-        heads_joined_in_place,
-        "Heads stand before positions, and are given another shape as they stand: each position gets parts of others.",
-        "the results of its own heads",
-        "those of other positions",
-        "(weights @ v).transpose(1, 2).reshape(b, n, d)",
-    ),
-)
-"""claim, rule, sentence, expected, got, mend."""
+_TOLD = {
+    "results-stay-the-same-in-every-process": slips.HASHES,
+    "results-that-are-nearest-are-chosen-by-distance": slips.DISTANCES,
+    "results-stay-beside-their-tokens": slips.CUTS,
+    "results-of-the-last-group-are-kept": slips.GROUPS,
+    "results-of-ranks-count-the-first-k": slips.RANKS,
+    "attention-moves-its-heads-back": slips.HEADS,
+}
 
 
 def told_by_files(record: Record) -> Iterator[Finding]:
-    """What the rules find in the files of the user's classes that ran."""
-    classes = dict.fromkeys(map(type, record.module.modules()))
-    files = {found[1]: found[0] for found in map(file_of, classes) if found is not None}
-    for file, tree in files.items():
-        for claim, rule, sentence, expected, got, mend in _TOLD:
-            for written, node in rule(tree):
+    """What the rules find in the files of the user's classes that ran, but in modules there that did not run."""
+    classes = dict.fromkeys(base for part in record.module.modules() for base in type(part).__mro__)
+    read: set[str] = set()
+    for cls in classes:
+        found = file_of(cls)
+        if found is None or found[1] in read:
+            continue
+        tree, file = found
+        read.add(file)
+        ran = ast.Module([one for one in tree.body if not _is_another_module(one, cls, classes)], [])
+        for claim, slip in _TOLD.items():
+            for written, node in slip.rule(ran):
                 place = Place(file, getattr(node, "lineno", 0))
-                yield Finding(claim, sentence, place, expected, f"{got}: {written}", mend)
+                yield Finding(claim, slip.sentence, place, slip.expected, f"{slip.got}: {written}", slip.mend)
+
+
+def _is_another_module(statement: ast.stmt, beside: type, ran: dict[type, None]) -> bool:
+    """Whether a statement defines a module that did not run, in the file of a class."""
+    name = statement.name if isinstance(statement, ast.ClassDef) else ""
+    defined = getattr(sys.modules.get(beside.__module__), name, None) if name else None
+    return isinstance(defined, type) and issubclass(defined, nn.Module) and defined not in ran

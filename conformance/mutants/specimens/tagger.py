@@ -1,5 +1,5 @@
 """A tagger of words and their letters that classifies their text, too: labels of both, each of which may be given
-alone."""
+alone, and paths of tags with the scores of transitions."""
 
 import torch
 import torch.nn.functional as F

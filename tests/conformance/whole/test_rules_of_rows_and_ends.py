@@ -287,6 +287,28 @@ def test_fused_attention_takes_a_mask_of_float32_in_float64():
     torch.testing.assert_close(got, scores.softmax(-1) @ q)
 
 
+def checks_its_length(impl, draw):
+    raise ValueError("texts have six words, and not 8")
+
+
+def checks_its_numbers(impl, draw):
+    assert torch.isfinite(torch.tensor(float("nan"))), "the loss is no number"
+
+
+def computes(impl, draw):
+    return int("eight")
+
+
+@pytest.mark.parametrize(
+    ("function", "verdict"),
+    [(checks_its_length, Verdict.NOT_PROVIDED), (checks_its_numbers, Verdict.ERROR), (computes, Verdict.ERROR)],
+)
+def test_a_check_of_what_was_given_is_a_refusal_and_no_error(function, verdict):
+    pointed = SimpleNamespace(infers=True, build=lambda role, config: SimpleNamespace())
+    check = SimpleNamespace(function=function, roles=("model",), name="x", claim="x", examples=1)
+    assert run_check(check, pointed, "quick").verdict is verdict
+
+
 @pytest.mark.parametrize("is_theirs", [True, False])
 def test_what_the_suite_does_wrong_is_no_error_of_the_user(is_theirs, monkeypatch):
     monkeypatch.setattr("conformance.runner.is_of_the_suite", is_of_the_suite)

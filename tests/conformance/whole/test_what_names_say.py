@@ -1,4 +1,4 @@
-"""What the names of arguments say: which words are learned, what is ranked, what is a share; and refusals."""
+"""What the names of arguments say: which words are learned, what is ranked, what is a share."""
 
 from __future__ import annotations
 
@@ -88,22 +88,3 @@ class Masked(nn.Module):
 
 def test_a_flag_that_hides_the_future_is_known():
     assert Constructor(Masked).names["causal"] == ["mask_future"]
-
-
-class OfSixWords(nn.Module):
-    """Takes texts of one length."""
-
-    def __init__(self, vocab_size=30):
-        super().__init__()
-        self.table, self.head = nn.Embedding(vocab_size, 8), nn.Linear(8, vocab_size)
-
-    def forward(self, input_ids):
-        if input_ids.shape[1] != 6:
-            raise ValueError(f"texts have six words, and not {input_ids.shape[1]}")
-        return self.head(self.table(input_ids).cumsum(1))
-
-
-def test_what_a_model_refuses_on_purpose_is_no_error_of_it():
-    found = pointed(OfSixWords)
-    verdicts = {name: run_check(check, found, "quick") for name, check in CHECKS.items() if "module" in check.roles}
-    assert [name for name, one in verdicts.items() if one.verdict.name == "ERROR"] == []
