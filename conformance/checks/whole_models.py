@@ -221,12 +221,7 @@ def every_parameter_gets_a_gradient(impl: Any, draw: Draw) -> Evidence:
     ]
     excused = subject.excused_parameters(missing + zero)
     bad = [name for name in missing + zero if name not in excused]
-    for otherwise in (
-        subject.reached_as_drawn,
-        subject.reached_by_gaps,
-        subject.reached_by_its_loss,
-        subject.reached_under_flags,
-    ):
+    for otherwise in (subject.reached_as_drawn, subject.reached_by_gaps, subject.reached_under_flags):
         reached = otherwise(bad, inputs) if bad else set()
         bad = [name for name in bad if name not in reached]
     if not bad and (cut := subject.columns_of_tables_read(gradients)):

@@ -118,13 +118,6 @@ class GradientProbes(RunningModel):
         largest = max(sizes.values(), default=0.0)
         return {name for name in names if sizes.get(name, 0.0) > 1e-13 * largest}
 
-    def reached_by_its_loss(self, names: list[str], inputs: Mapping[str, Any]) -> set[str]:
-        """Those of these parameters that get a gradient from the loss that stands beside the answer: a second head."""
-        found: dict[str, Array | None] = {}
-        with suppress(Exception):
-            found = self.gradients(inputs, of="loss")
-        return {name for name in names if (g := found.get(name)) is not None and np.abs(g).max(initial=0.0) > 0}
-
     def reached_under_flags(self, names: list[str], inputs: Mapping[str, Any]) -> set[str]:
         """Those of these parameters that get a gradient where a flag, which a part keeps and its forward asks for, is
         turned: a model that is pretrained first has parts for that."""

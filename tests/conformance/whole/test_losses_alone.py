@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -13,6 +15,7 @@ import conformance.checks  # noqa: E402, F401
 from conformance.adapters.functions import losses, tensors  # noqa: E402
 from conformance.adapters.inference.facts import Unresolved  # noqa: E402
 from conformance.check import CHECKS  # noqa: E402
+from conformance.protocol import NotProvided  # noqa: E402
 from conformance.runner import run_check  # noqa: E402
 
 
@@ -68,7 +71,7 @@ def test_the_answer_of_a_model_that_gives_a_loss_only_is_what_that_compares():
         (Writer, "language-model-is-causal", "PASS"),
         (Sees, "language-model-is-causal", "FAIL"),
         (Writer, "language-model-prefix-has-the-same-logits", "PASS"),  # the sound is as long as it was
-        (Writer, "model-every-parameter-gets-a-gradient", "PASS"),  # the second head gets one from the loss
+        (Writer, "model-every-parameter-gets-a-gradient", "PASS"),  # the loss alone reaches the second head
         (Writer, "losses-teach-the-next-word", "PASS"),
         (Copies, "losses-teach-the-next-word", "FAIL"),
     ],
@@ -139,19 +142,18 @@ def test_every_piece_of_a_result_may_show_that_something_is_dropped():
     assert said(TwoAnswers, "model-drops-only-in-training") == "PASS"
 
 
-class NoDropping(nn.Module):
-    """Has none, whatever the settings around it say."""
+@pytest.mark.parametrize(("speaks", "why"), [(False, "its own constructor"), (True, "it is made anew")])
+def test_what_never_speaks_of_dropping_is_not_asked_for_its_rate(speaks, why):
+    """The settings of its caller may have a rate that is none of its own."""
 
-    def __init__(self, vocab_size=30, width=16):
-        super().__init__()
-        self.table, self.head = nn.Embedding(vocab_size, width), nn.Linear(width, vocab_size)
+    def fresh(*_, **__):
+        raise NotProvided("it is made anew")
 
-    def forward(self, input_ids):
-        return self.head(self.table(input_ids).cumsum(1))
-
-
-def test_what_never_speaks_of_dropping_is_not_asked_for_its_rate():
-    assert said(NoDropping, "model-dropout-is-what-its-option-says") == "NOT_PROVIDED"
+    subject = SimpleNamespace(
+        is_whole=True, takes_option=lambda option: False, speaks_of_dropping=lambda: speaks, fresh=fresh
+    )
+    with pytest.raises(NotProvided, match=why):
+        CHECKS["model-dropout-is-what-its-option-says"].function(SimpleNamespace(build=lambda *_: subject), None)
 
 
 # --- attention that shares out anew ---------------------------------------------------------------
