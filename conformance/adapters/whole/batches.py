@@ -24,33 +24,42 @@ def packed_in(module: nn.Module) -> tuple[str, dict[str, bool], bool]:
         tree = ast.parse(dedent(inspect.getsource(inspect.unwrap(type(module).forward))))
     except (OSError, TypeError, SyntaxError):
         return "", {}, False
+    called = _called(tree, name)
     for node in ast.walk(tree):
-        names = _unpacked(node, name)
+        names = _unpacked(node, called)
         if len(names) > 1:
             return name, dict.fromkeys(names, True), True
     guarded = {
         node.left.value
         for node in ast.walk(tree)
-        if isinstance(node, ast.Compare) and isinstance(node.left, ast.Constant) and _is(node.comparators[0], name)
+        if isinstance(node, ast.Compare) and isinstance(node.left, ast.Constant) and _is(node.comparators[0], called)
     }
     keys: dict[str, bool] = {}
     for node in ast.walk(tree):
-        key, is_required = _key(node, name)
+        key, is_required = _key(node, called)
         if key:
             keys[key] = (keys.get(key, False) or is_required) and key not in guarded
-    for part in _handed_on(module, tree, name) if not keys else ():
-        inner, keys, in_order = packed_in(part)
-        if inner:
-            return name, keys, in_order
+    for part in _handed_on(module, tree, called):
+        inner, of_part, in_order = packed_in(part)
+        if inner and in_order and not keys:
+            return name, of_part, True
+        keys |= {key: is_required for key, is_required in of_part.items() if key not in keys and not in_order}
     return (name, keys, False) if keys else ("", {}, False)
 
 
-def _handed_on(module: nn.Module, tree: ast.AST, name: str) -> Iterator[nn.Module]:
-    """The parts that a forward hands a parameter to, and nothing else: ``self.net(batch)``."""
+def _called(tree: ast.AST, name: str) -> set[str]:
+    """The names that a forward gives a parameter: its own, and ``z`` behind ``z = batch``."""
+    plain = (node for node in ast.walk(tree) if isinstance(node, ast.Assign) and _is(node.value, {name}))
+    return {name, *(target.id for node in plain for target in node.targets if isinstance(target, ast.Name))}
+
+
+def _handed_on(module: nn.Module, tree: ast.AST, called: set[str]) -> Iterator[nn.Module]:
+    """The parts that a forward hands a parameter to, and no other data: ``self.net(batch, train=False)``."""
     for node in ast.walk(tree):
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and _is(node.func.value, "self"):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and _is(node.func.value, {"self"}):
             part = getattr(module, node.func.attr, None)
-            if isinstance(part, nn.Module) and len(node.args) == 1 and not node.keywords and _is(node.args[0], name):
+            alone = len(node.args) == 1 and all(isinstance(word.value, ast.Constant) for word in node.keywords)
+            if isinstance(part, nn.Module) and alone and _is(node.args[0], called):
                 yield part
 
 
@@ -58,13 +67,13 @@ _REST = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 _METHODS = ("keys", "values", "items", "get", "pop", "to", "update", "copy")
 
 
-def _is(node: ast.expr, name: str) -> bool:
-    return isinstance(node, ast.Name) and node.id == name
+def _is(node: ast.expr, called: set[str]) -> bool:
+    return isinstance(node, ast.Name) and node.id in called
 
 
-def _unpacked(node: ast.AST, name: str) -> list[str]:
-    """The names of a statement ``a, b = name``; none of any other."""
-    if not isinstance(node, ast.Assign) or not _is(node.value, name) or not isinstance(node.targets[0], ast.Tuple):
+def _unpacked(node: ast.AST, called: set[str]) -> list[str]:
+    """The names of a statement ``a, b = batch``; none of any other."""
+    if not isinstance(node, ast.Assign) or not _is(node.value, called) or not isinstance(node.targets[0], ast.Tuple):
         return []
     parts = node.targets[0].elts
     return (
@@ -72,14 +81,14 @@ def _unpacked(node: ast.AST, name: str) -> list[str]:
     )
 
 
-def _key(node: ast.AST, name: str) -> tuple[str, bool]:
-    """The key that an expression reads from what `name` holds, and whether it fails without it."""
-    if isinstance(node, ast.Subscript) and _is(node.value, name) and isinstance(node.slice, ast.Constant):
+def _key(node: ast.AST, called: set[str]) -> tuple[str, bool]:
+    """The key that an expression reads from what a name of `called` holds, and whether it fails without it."""
+    if isinstance(node, ast.Subscript) and _is(node.value, called) and isinstance(node.slice, ast.Constant):
         return (node.slice.value, True) if isinstance(node.slice.value, str) else ("", False)
-    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and _is(node.func.value, name):
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and _is(node.func.value, called):
         asked = node.args[0] if node.func.attr == "get" and node.args else None
         return (asked.value, False) if isinstance(asked, ast.Constant) and isinstance(asked.value, str) else ("", False)
-    if isinstance(node, ast.Attribute) and _is(node.value, name):
+    if isinstance(node, ast.Attribute) and _is(node.value, called):
         known = hasattr(torch.Tensor, node.attr) or node.attr in _METHODS  # a tensor has those
         return ("", False) if known else (node.attr, True)
     return "", False

@@ -161,8 +161,8 @@ def with_scores(module: nn.Module) -> nn.Module:
 
 
 class _Scores(TorchFunctionMode):
-    """seen: the scores of classes, on the last axis, that the first cross-entropy of a run is given; where there is
-    none, those of which a logarithm of the softmax is taken first."""
+    """seen: the scores of classes, on the last axis, that a cross-entropy of a run is given; where there is none, those
+    of which a logarithm of the softmax is taken. Of several the first with the most rows: of words, not of texts."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -173,12 +173,17 @@ class _Scores(TorchFunctionMode):
         kwargs = kwargs or {}
         name = getattr(func, "__name__", "")
         given = args[0] if args else kwargs.get("input")
-        if isinstance(given, Tensor) and given.dim() > 1 and not self.is_certain:
+        if isinstance(given, Tensor) and given.dim() > 1:
             if name == "cross_entropy":
-                self.seen, self.is_certain = given.movedim(1, -1), True
-            elif name == "log_softmax" and self.seen is None:
-                self.seen = given
+                self._see(given.movedim(1, -1), True)
+            elif name == "log_softmax":
+                self._see(given, False)
         return func(*args, **kwargs)
+
+    def _see(self, scores: Tensor, is_certain: bool) -> None:
+        better = self.seen is None or scores.shape[:-1].numel() > self.seen.shape[:-1].numel()
+        if (is_certain, better) > (self.is_certain, False):
+            self.seen, self.is_certain = scores, is_certain
 
 
 def _forward_of(module: nn.Module, name: str) -> Callable[..., Any]:

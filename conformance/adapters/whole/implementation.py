@@ -117,6 +117,8 @@ class PointedImplementation:
         if self.running is None and not (self.parts and _fits(self.parts)) and role is None and isinstance(found, type):
             with suppress(Unresolved):
                 self.running = in_place(found, str(reasons[0]))
+        if role is None and self.running is not None and self.parts and self._maps_to_another_width():
+            self.parts = None
         if self.running is None and self.parts is None and ran is not None and ran.calling.reads_its_data:
             self.running = ran  # it ran as a model, and is nothing else
             self.whole = None if takes_each_word_alone(ran) else ran
@@ -182,6 +184,16 @@ class PointedImplementation:
             plays = not _resolutions(self.parts) or any(one.cls is own for one in _resolutions(self.parts).values())
             return not plays and gives_others and "blocks" in seen
         return gives_others or "blocks" in seen
+
+    def _maps_to_another_width(self) -> bool:
+        """Whether what was taken for a feed-forward network by its names runs, and gives other vectors than it takes: a
+        router, a head."""
+        assert self.parts is not None
+        assert self.running is not None
+        found = _resolutions(self.parts).values()
+        main = self.running.calling.main
+        gives_others = bool(main.shape) and self.running.calling.outputs != main.shape[-1]
+        return gives_others and not _fits(self.parts) and {one.role for one in found} == {"feed_forward"}
 
     def _untested_part(self) -> list[str]:
         """Why a component was not tested: neither is it the formula of a role, nor did its run show what it is."""

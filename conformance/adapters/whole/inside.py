@@ -27,7 +27,7 @@ from conformance.adapters.whole.graph import Box, graph_of
 from conformance.adapters.whole.hiding import Culprit, seen_future, seen_padding
 from conformance.adapters.whole.looked_for import looked_for
 from conformance.adapters.whole.norm_places import norm_place_findings
-from conformance.adapters.whole.norms import network_findings, networks, norm_findings, norms
+from conformance.adapters.whole.norms import network_findings, networks, norm_findings, norms, perceptrons
 from conformance.adapters.whole.numbers_of_blocks import numbers_of_blocks
 from conformance.adapters.whole.pads import PadProbes
 from conformance.adapters.whole.part_probes import PartProbes
@@ -91,7 +91,7 @@ class InsideProbes(PadProbes, PartProbes, DropProbes):
                 "norm": [norm.call for norm in normed],
                 "feed-forward": [
                     next((call for call in run.around(run.call_of(net.second)) if net.first.number in call.ops), None)
-                    for net in nets
+                    for net in perceptrons(run)
                 ],
                 "experts": [mixture.call for mixture in mixtures(run)],
                 "blocks": [call for stack in stacked for call in stack.calls],

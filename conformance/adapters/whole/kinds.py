@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import inspect
 import re
+import sys
 from collections.abc import Iterable, Iterator
 from types import FunctionType
 
@@ -21,6 +22,7 @@ from conformance.adapters.whole.class_source import heading_of, source_of
 from conformance.adapters.whole.configs import settings_of
 from conformance.adapters.whole.decoding import taking_a_model, writes_word_by_word
 from conformance.adapters.whole.layouts import ONE_ANSWER
+from conformance.adapters.whole.usage import surroundings
 from conformance.adapters.whole.used_functions import text_of, used_functions
 
 KINDS = ("language_model", "masked_language_model", "sequence_to_sequence", "encoder_model", "classifier")
@@ -41,6 +43,11 @@ _TWO_WAY_METHODS = re.compile(
 )
 _SHIFTED_SCORES = re.compile(r"(logits|scores|out\w*|self\(\w+)\[((:|\.\.\.), ?)?:-1(, ?:)?\]\)?")
 _SHIFTED_LABELS = re.compile(r"(labels?|targets?|\w*ids|\w*tokens|notes|events|items|y|x)\[((:|\.\.\.), ?)?1:\]")
+_NEXT_WORDS = (
+    r"(\w+)\[(?:(?::|\.\.\.), ?)?:-1\](?s:.{1,200}?)\b\1\[(?:(?::|\.\.\.), ?)?1:\]"  # x[:-1] and, near it, x[1:]
+    r"|\[(\w+) ?\+ ?1 ?: ?(\2 ?\+ ?[\w.]+ ?\+ ?1|\2 ?\+ ?1 ?\+ ?[\w.]+)\]"  # data[i + 1 : i + 1 + block_size]
+)
+_LAST_WORD = r"\[:, ?-1(, ?:)?\](?s:.{1,1500}?)(multinomial|argmax|topk|Categorical)\("
 _SWITCHES = {
     "bidirectional": ("masked_language_model", "language_model"),
     "causal": ("language_model", "masked_language_model"),
@@ -49,6 +56,10 @@ _SWITCHES = {
     "is_decoder": ("language_model", ""),
 }
 """Names of options that a model keeps -> the kind that it is where they are True, and where they are False."""
+
+
+_ARCHITECTURES = (_CAUSAL.replace("|decoder", ""), _TWO_WAY)
+"""Names that also a sentence may say: a BERT's may speak of decoders."""
 
 
 def kind_of(module: nn.Module, calling: Calling) -> tuple[str, list[Fact]]:
@@ -93,6 +104,9 @@ def _evidence(module: nn.Module) -> tuple[list[Evidence], list[Evidence]]:
     causal, two_way = list(_said(module, _CAUSAL, _CAUSAL_CODE)), list(_said(module, _TWO_WAY, _TWO_WAY_CODE))
     causal += [*_built(module), *_shifted(module), *_switched(module, "language_model")]
     two_way += [*_masking(module), *_switched(module, "masked_language_model")]
+    around = list(_around(module)) if not causal and not two_way else []
+    causal += [(0, text) for is_causal, text in around if is_causal]
+    two_way += [(0, text) for is_causal, text in around if not is_causal]
     return causal, two_way
 
 
@@ -114,7 +128,7 @@ def _words_of(module: nn.Module) -> int:
 
 Evidence = tuple[int, str]
 """How strong (4: the model's own name, 3: the first line of its file, or a method that only one kind has, 2: what it is
-made of, 1: words in its source), and what."""
+made of, 1: words in its source, 0: what stands around it), and what."""
 
 
 def _names(pattern: str, name: str) -> bool:
@@ -206,6 +220,32 @@ def _switched(module: nn.Module, kind: str) -> Iterator[Evidence]:
             yield 2, f"{name} is {value}"
 
 
+def _around(module: nn.Module) -> Iterator[tuple[bool, str]]:
+    """What the docstrings of its parts, the files that use it or feed it, and its repository's name say: whether that
+    is a language model, and what."""
+    parts: list[type] = list(dict.fromkeys(type(held) for held in module.modules()))
+    for part in (one for one in parts if source_of(one) is not None):
+        for is_causal, names in zip((True, False), _ARCHITECTURES, strict=True):
+            if found := re.search(names, (inspect.getdoc(part) or "").lower()):
+                yield is_causal, f"the docstring of {part.__name__} says {found.group(0)!r}"
+    if source_of(parts[0]) is None:
+        return
+    found_in = surroundings(sys.modules[parts[0].__module__])
+    if "site-packages" in found_in.path.parts:
+        return
+    for source in found_in.sources:
+        if source.path.parent != found_in.path.parent and parts[0].__name__ not in source.text:
+            continue
+        for pattern, what in ((_NEXT_WORDS, "pairs words with the next ones"), (_LAST_WORD, "writes on from the last")):
+            if found := re.search(pattern, source.text):
+                yield True, f"{source.path.name} {what}: {found.group(0).splitlines()[0]}"
+        if found := re.search(_TWO_WAY_CODE, source.text, re.IGNORECASE):
+            yield False, f"{source.path.name} says {found.group(0)!r}"
+    for is_causal, names in zip((True, False), _ARCHITECTURES, strict=True):
+        if re.search(names, found_in.root.name.lower()):
+            yield is_causal, f"its folder is called {found_in.root.name}"
+
+
 def _is_triangle(square: torch.Tensor) -> bool:
     marks = square == square[0, -1]  # what the future is marked by
     future = torch.ones_like(marks).triu(1)
@@ -213,7 +253,7 @@ def _is_triangle(square: torch.Tensor) -> bool:
 
 
 def _stronger(causal: Iterable[Evidence], two_way: Iterable[Evidence]) -> str:
-    for strength in (4, 3, 2, 1):
+    for strength in (4, 3, 2, 1, 0):
         one, other = (any(s == strength for s, _ in side) for side in (causal, two_way))
         if one != other:
             return "language_model" if one else "masked_language_model"

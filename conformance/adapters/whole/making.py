@@ -354,7 +354,7 @@ def _ways(made_by: Any, around: Surroundings, strict_first: bool = False) -> Ite
     if configs:  # one without a class holds every name
         read = partial(needing.settings, made_by=made_by, name=configs[0])
         yield way("small numbers by trial", lambda found: found.call(made_by, [], {configs[0]: read(found)}))
-    for words in _trials(required) if not configs else ():
+    for words in _trials(made_by, required, around) if not configs else ():
         yield way("small numbers by trial", with_words(words))
     if ids := {p.name: SMALL["id"] for p in accepted.values() if p.default is None and meaning(p.name) in _IDS}:
         yield way("small sizes by the names of its parameters, and ids in the place of None", with_words(ids))
@@ -370,9 +370,10 @@ def _ways(made_by: Any, around: Surroundings, strict_first: bool = False) -> Ite
         yield way("small sizes by the names of its parameters, and in the place of None", with_words(sizes))
 
 
-def _trials(required: list[inspect.Parameter]) -> Iterator[dict[str, Any]]:
-    """Small numbers for the parameters whose names say nothing."""
+def _trials(made_by: Any, required: list[inspect.Parameter], around: Surroundings) -> Iterator[dict[str, Any]]:
+    """Small numbers for the parameters whose names say nothing, nor does what the code does with them."""
     unknown = [p.name for p in required if meaning(p.name) is None and p.annotation in (p.empty, int, "int")]
+    unknown = [name for name in unknown if not needing.used(around, made_by, name).says_something]
     if 0 < len(unknown) <= 3:
         for numbers in itertools.islice(itertools.product(_NUMBERS, repeat=len(unknown)), _TRIALS):
             yield dict(zip(unknown, numbers, strict=True))

@@ -46,7 +46,7 @@ from conformance.adapters.whole.inside import InsideProbes
 from conformance.adapters.whole.kinds import KINDS, kind_of
 from conformance.adapters.whole.label_probes import LabelProbes
 from conformance.adapters.whole.last_rows import LastRowProbes
-from conformance.adapters.whole.layouts import OF_PLACES
+from conformance.adapters.whole.layouts import OF_PLACES, ONE_ANSWER
 from conformance.adapters.whole.making import Made
 from conformance.adapters.whole.marks import with_marks
 from conformance.adapters.whole.masked_losses import MaskedLossProbes
@@ -186,7 +186,7 @@ def _with_scores(module: nn.Module, made: Made, error: NoAnswer) -> tuple[Callin
     if error.pairs is None:
         with suppress(Unresolved):
             calling = calling_of(with_scores(module), options=made.options, known=error.climbed)
-            if calling.main.vocab and calling.layout in OF_PLACES:
+            if calling.main.vocab and calling.layout in (*OF_PLACES, *ONE_ANSWER):
                 return calling, made.answering_with_scores(str(error))
     if before is None:
         vars(module).pop("forward", None)
@@ -233,12 +233,14 @@ _PART = re.compile(r"head$|proj(ection)?(head)?$|mlp|ffn|feed_?forward|perceptro
 
 
 def takes_each_word_alone(subject: WholeModel) -> bool:
-    """Whether an encoder of few parts, or one that is called after a part, answers each word as if there were no
-    others: a map, a norm, a table, a head."""
+    """Whether an encoder of few parts, one that is called after a part, or one that neither attends nor has blocks,
+    answers each word as if there were no others: a map, a norm, a table, a head."""
     if subject.kind != "encoder_model" or not subject.positions or subject.answers_stretches:
         return False
     if len(list(subject.module.modules())) > 3 and not _PART.search(type(subject.module).__name__):
-        return False
+        with suppress(Exception):
+            if subject.inside().seen & {"attention", "blocks"}:
+                return False
     name = subject.calling.main.meaning
     inputs, others = (subject.example(2, T, seed) for seed in (58, 59))
     with suppress(Exception):

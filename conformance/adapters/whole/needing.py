@@ -21,6 +21,7 @@ from conformance.adapters.whole.configs import Guessed, fields_of, is_config
 from conformance.adapters.whole.holdings import Holdings, fits, parameters_of
 from conformance.adapters.whole.returning import Returns
 from conformance.adapters.whole.sizes import SMALL, Sized, Unknown, meaning, plain
+from conformance.adapters.whole.usage import Surroundings
 from conformance.adapters.whole.uses import Use, use_of
 
 NUMBER = 4
@@ -60,7 +61,7 @@ def needed(evaluator: Returns, made_by: Any, name: str, annotation: Any, given: 
         failure = unknown
     if failure is not None and isinstance(made_by, type) and is_only_kept(made_by, name):
         return None
-    use = used(evaluator, made_by, name)
+    use = used(evaluator.around, made_by, name)
     if not use.says_something or (failure is None and fits(by_name, use)):
         if failure is not None:
             raise failure
@@ -75,12 +76,12 @@ def needed(evaluator: Returns, made_by: Any, name: str, annotation: Any, given: 
 
 def settings(evaluator: Returns, made_by: Any, name: str) -> Any:
     """Settings that have every name that is read of them, and any other that says what it means."""
-    return _Finder(evaluator, {}, made_by).settings(used(evaluator, made_by, name), None)
+    return _Finder(evaluator, {}, made_by).settings(used(evaluator.around, made_by, name), None)
 
 
 def words_needed(evaluator: Returns, made_by: Any, name: str, given: Mapping[str, Any]) -> dict[str, Any]:
     """Of ``**name``, the keys that are read without a default, and those with one whose size changes."""
-    finder, use = _Finder(evaluator, {}, made_by), used(evaluator, made_by, name)
+    finder, use = _Finder(evaluator, {}, made_by), used(evaluator.around, made_by, name)
     found: dict[str, Any] = {}
     for key, inner in use.items.items():
         if key in given:
@@ -97,13 +98,12 @@ def words_needed(evaluator: Returns, made_by: Any, name: str, given: Mapping[str
     return found
 
 
-def used(evaluator: Returns, made_by: Any, name: str) -> Use:
+def used(around: Surroundings, made_by: Any, name: str) -> Use:
     """What a class or function does with a parameter, found once."""
-    known = evaluator.around.uses
     key = (made_by, name)
-    if key not in known:
-        known[key] = use_of(made_by, name, evaluator.around.scope_of, evaluator.around.module)
-    return known[key]
+    if key not in around.uses:
+        around.uses[key] = use_of(made_by, name, around.scope_of, around.module)
+    return around.uses[key]
 
 
 class _Finder:

@@ -17,6 +17,7 @@ from torch import Tensor
 
 from conformance.adapters.whole.findings import Finding, once
 from conformance.adapters.whole.flow import PRODUCTS, base_name, carriers, moves, operands, pointwise, projection
+from conformance.adapters.whole.names import families_of
 from conformance.adapters.whole.record import Call, Op, Place, Record, Value
 
 _REDUCES = {"mean", "var", "std", "var_mean", "std_mean", "norm", "linalg_vector_norm", "sum"}
@@ -294,18 +295,40 @@ def _line(record: Record, call: Call, names: tuple[str, ...], is_first: bool = F
 
 @dataclass(eq=False)
 class Network:
-    """Two linear maps of one token, wider in between. function: the names of the operations between them that are not
-    linear; after: the operations of this kind that follow the second map."""
+    """Two linear maps of one token. widens: the token is wider between them, and as wide behind them as before;
+    narrows: it is narrower between them than on either side, as in a map of low rank.
+    function: the names of the operations between them that are not linear; after: the operations of this kind that
+    follow the second map."""
 
     record: Record
     first: Op
     second: Op
+    widens: bool
+    narrows: bool
     function: tuple[str, ...]
     after: tuple[Op, ...]
 
 
 def networks(record: Record) -> list[Network]:
     """Every feed-forward network of the run: d to more than d, and back to d, within one module."""
+    return [net for net in pairs_of_maps(record) if net.widens]
+
+
+def perceptrons(record: Record) -> list[Network]:
+    """Every feed-forward network, and two maps of other widths in a module that is called after one; there they keep
+    all of a token between them."""
+    return [net for net in pairs_of_maps(record) if net.widens or (not net.narrows and _is_called_so(net))]
+
+
+def _is_called_so(network: Network) -> bool:
+    record = network.record
+    around = record.around(record.call_of(network.second))
+    both = next((call for call in around if network.first.number in call.ops), None)
+    return both is not None and families_of(type(both.module).__name__) == {"feed-forward"}
+
+
+def pairs_of_maps(record: Record) -> list[Network]:
+    """Every two linear maps of one token within one module, of which the second reads what the first gives."""
     found = []
     for second in record.ops:
         down = projection(record, second.outputs[0]) if second.name in PRODUCTS else None
@@ -318,18 +341,20 @@ def networks(record: Record) -> list[Network]:
             continue
         up = projection(record, ups[0].outputs[0])
         assert up is not None
-        narrow, wide = up.base.shape[-1], operand.shape[-1]
-        if not narrow < wide or second.outputs[0].shape[-1] != narrow or not _one_module(record, ups[0], second):
+        if not _one_module(record, ups[0], second):
             continue
+        narrow, wide = up.base.shape[-1], operand.shape[-1]
+        last = second.outputs[0].shape[-1]
+        widens, narrows = narrow < wide and last == narrow, wide < min(narrow, last)
         function = tuple(base_name(op) for op in between if not _linear(record, op))
-        found.append(Network(record, ups[0], second, function, tuple(_ahead(record, second))))
+        found.append(Network(record, ups[0], second, widens, narrows, function, tuple(_ahead(record, second))))
     return found
 
 
 def network_findings(record: Record) -> list[Finding]:
     """Networks without a function between their maps, or of whose first map a part is not used."""
     findings = []
-    for network in networks(record):
+    for network in perceptrons(record):
         unused = _unused_part(record, network)
         if unused is not None:
             findings.append(

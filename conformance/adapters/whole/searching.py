@@ -56,8 +56,10 @@ _MANY_TIMES = 8
 _MOST_HINTS = 3
 """So many lengths that the first error speaks of are tried."""
 
-_DTYPES = re.compile("must have the same dtype|must share same datatype|one of the following scalar types")
-"""How torch refuses a dtype: integers for a map, numbers for a table."""
+_NO_SIZES = re.compile(
+    "must have the same dtype|must share same datatype|one of the following scalar types|multi-target not supported"
+)
+"""How torch refuses a dtype (integers for a map, numbers for a table), and a label a word where it wants one a text."""
 
 
 def calling_of(
@@ -214,10 +216,10 @@ class _Finder:
                 ran = Ran.raised(self.trial.operations, error)
                 furthest = ran if furthest is None or ran.operations > furthest.operations else furthest
                 return ran
-            axes = [t.ndim for t in tensors_in(result) if t.is_floating_point()]
-            self.trial.only_loss = self.trial.only_loss or (bool(axes) and not any(axes))
+            many = [t.numel() > 1 for t in tensors_in(result) if t.is_floating_point()]
+            self.trial.only_loss = self.trial.only_loss or (bool(many) and not any(many))
             self.look_no_longer()
-            return Ran(self.trial.operations, done=bool(axes))
+            return Ran(self.trial.operations, done=bool(many))
 
         climbed = climb(self.module, inputs, run, self.options, B, self.proposals.told)
         self.proposals.climbed = climbed
@@ -438,7 +440,7 @@ def _each_once(growing: list[int]) -> Iterator[int]:
 
 def _about_sizes(error: BaseException) -> bool:
     """Whether an attempt with another length may fare better: not when it cannot take such arguments at all, nor when
-    an operation refuses their dtype."""
+    an operation refuses their dtype or the axes of labels."""
     return not isinstance(error, (TypeError, AttributeError, NotImplementedError, KeyError)) and (
-        _DTYPES.search(str(error)) is None
+        _NO_SIZES.search(str(error)) is None
     )

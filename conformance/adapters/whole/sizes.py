@@ -42,7 +42,11 @@ _PARTS: tuple[tuple[str, str], ...] = (
     (r"(^|_)eps|epsilon", "eps"),
     (r"batch|(^|_)bsz$|(^|_)bs$", "batch"),
     (r"(^|_)ignored?_?(index|idx|id|label)$", "ignored"),
-    (r"(aux|loss|z|balance|router)(_\w+)?_(weight|coeff?|lambda)$", "share"),
+    (
+        r"(aux|loss|z|balance|router|codebook|commit(ment)?|entropy|kl|reg|contrastive|distill)(_\w+)?"
+        r"_(weight|coeff?|lambda|cost)$",
+        "share",
+    ),
     (r"^max_\w+_(idx|id|index)$", "classes"),  # a table has one row more
     (r"(^|_)(idx|id|index|pad|bos|eos|sos|unk)$", "id"),
     (r"(^|_)(types?|segments?|token_types?)_", "types"),

@@ -103,7 +103,7 @@ class Trial:
             return self.in_order(replace(candidate, drops_last=True), length)
         if laid is None:
             floating = [t for t in tensors_in(result) if t.is_floating_point()]
-            self.only_loss = self.only_loss or (bool(floating) and all(t.ndim == 0 for t in floating))
+            self.only_loss = self.only_loss or (bool(floating) and all(t.numel() == 1 for t in floating))
             return None, False
         laid = self.reached_by_the_main(laid, data)
         laid, data = self.of_one_side(self.of_each_position(laid, length), data)

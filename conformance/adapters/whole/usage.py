@@ -34,6 +34,7 @@ _MOST_SETTINGS = 40
 _LOOKED_UP = r"\b{name}\b(?:\.\w+\(\))*\s*(?:[=!]=|\]|\b(?:in|not|is)\b)|\.get\(\s*[\w.]*\b{name}\b"
 """How a comparison of a name, and its look-up in a table, begin: only files with such a line are parsed for them."""
 _PASSED_OVER = re.compile(r"^(\.|__pycache__$|node_modules$|build$|dist$|venv$|env$|site-packages$)|\.egg-info$")
+_FLOAT = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)[eE][-+]?\d+$")
 _FENCE = re.compile(
     r"^[ \t]*```[ \t]*(?:python|py|python3|pycon)?[ \t]*\n(.*?)^[ \t]*```", re.DOTALL | re.MULTILINE | re.I
 )
@@ -343,7 +344,11 @@ def _parsed(path: Path) -> Any:
             return json.loads(text)
         import yaml  # type: ignore[import-untyped, unused-ignore]
 
-        return yaml.safe_load(text)
+        class Loader(yaml.SafeLoader):  # type: ignore[misc, unused-ignore]
+            """1e-6 is a number, as in YAML 1.2; PyYAML reads a word."""
+
+        Loader.add_implicit_resolver("tag:yaml.org,2002:float", _FLOAT, list("-+.0123456789"))
+        return yaml.load(text, Loader)
     except Exception:
         return None
 

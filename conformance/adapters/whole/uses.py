@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from types import FunctionType, ModuleType
 from typing import Any
 
+from conformance.adapters.whole.sizes import meaning
 from conformance.adapters.whole.syntax import Scope
 
 _DEPTH = 6
@@ -313,6 +314,7 @@ class _Reader(_Known):
         for at, _, use in passed:
             if at >= len(node.args) and node.keywords[at - len(node.args)].arg is None:
                 use.mapped = True
+                self._spread(node, use)
         if passed:
             self._handed_on(node, passed)
         self.generic_visit(node)
@@ -349,6 +351,22 @@ class _Reader(_Known):
             elif key is not None and any(p.name == key for p in parameters):
                 values[key] = use
         self.follower.into(called, values, self.depth + 1)
+
+    def _spread(self, node: ast.Call, use: Use) -> None:
+        """Of ``**use``, the keys that a class or function of the user's cannot do without, and its sizes."""
+        called, skipped = self._called(node.func)
+        try:
+            parameters = list(inspect.signature(called).parameters.values())[skipped:] if called is not None else []
+        except (TypeError, ValueError):
+            return
+        given = {word.arg for word in node.keywords} | {p.name for p in parameters[: len(node.args)]}
+        for p in parameters:
+            is_size = type(p.default) is int and meaning(p.name) is not None
+            if p.name in given or p.kind not in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY):
+                continue
+            if p.default is p.empty or is_size:
+                inner = use.items.setdefault(p.name, Use())
+                self.follower.into(called, {p.name: inner}, self.depth + 1)
 
     def _called(self, function: ast.expr) -> tuple[Any, int]:
         """What is called, and how many of its first parameters the call does not give."""
