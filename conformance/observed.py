@@ -17,7 +17,7 @@ from conformance.check import Check
 from conformance.draw import Draw
 from conformance.evidence import Evidence
 from conformance.places import code_of
-from conformance.protocol import AS_THEY_ARE, ROLES, WHOLE_MODELS, Array, Arrays, NotProvided
+from conformance.protocol import AS_THEY_ARE, ROLES, WHOLE_MODELS, Array, Arrays, DrawsAnew, NotProvided
 
 
 class Observed:
@@ -34,14 +34,25 @@ class Observed:
         self.places: dict[str, str] = {}
 
     def asked(self, check: Check, draw: Draw) -> Evidence:
-        """What a check finds, in the surroundings that the implementation asks for."""
+        """What a check finds, in the surroundings that the implementation asks for: of random answers, where only a
+        dropout draws in evaluation mode, as if it dropped nothing."""
         surroundings = getattr(self.impl, "while_asked", None)
         around: AbstractContextManager[Any] = surroundings(check.roles) if surroundings else nullcontext()
         with around:
-            evidence = check.function(self, draw)
-            if isinstance(evidence, Evidence) and not evidence.ok and self._draws_anew(check):
-                raise NotProvided("its answers are random in evaluation mode; see model-evaluation-repeats-itself")
-            return evidence
+            try:
+                return self._asked(check, draw)
+            except DrawsAnew:
+                undropped = getattr(self.impl, "undropped", None)
+                if undropped is None:
+                    raise
+                with undropped():
+                    return self._asked(check, draw)
+
+    def _asked(self, check: Check, draw: Draw) -> Evidence:
+        evidence = check.function(self, draw)
+        if isinstance(evidence, Evidence) and not evidence.ok and self._draws_anew(check):
+            raise DrawsAnew
+        return evidence
 
     def _draws_anew(self, check: Check) -> bool:
         """Whether a check of a component would speak of numbers that are drawn anew in each call."""

@@ -30,6 +30,13 @@ class NotProvided(Exception):
     """The implementation has no such role, option or output. Counted and shown, never a pass."""
 
 
+class DrawsAnew(NotProvided):
+    """Its answers are random in evaluation mode, so that two of them cannot be compared."""
+
+    def __init__(self) -> None:
+        super().__init__("its answers are random in evaluation mode; see model-evaluation-repeats-itself")
+
+
 class Refused(NotProvided):
     """It has the role, and its constructor raises for these values: what claims about refusals ask for."""
 

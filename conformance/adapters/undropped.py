@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Self
 
 from torch.overrides import TorchFunctionMode
 
@@ -10,7 +10,18 @@ DROPS = ("dropout", "alpha_dropout", "feature_dropout", "dropout_", "dropout1d",
 
 
 class NoDropouts(TorchFunctionMode):
-    """No dropout function drops anything."""
+    """No dropout function drops anything. active: whether one is entered."""
+
+    active = False
+
+    def __enter__(self) -> Self:
+        self._before, NoDropouts.active = NoDropouts.active, True
+        super().__enter__()
+        return self
+
+    def __exit__(self, *raised: Any) -> None:
+        NoDropouts.active = self._before
+        super().__exit__(*raised)
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         name = getattr(func, "__name__", "")

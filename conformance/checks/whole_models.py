@@ -18,7 +18,7 @@ from conformance.check import check
 from conformance.checks.options import with_every_option
 from conformance.draw import Draw
 from conformance.evidence import Evidence, all_of, close, note, refused, true
-from conformance.protocol import Array, NotProvided
+from conformance.protocol import Array, DrawsAnew, NotProvided
 
 FLOAT32 = 1e-6
 """How far relative to the largest number answers may be apart that are made of tables of float32 and of float64."""
@@ -45,7 +45,7 @@ def judged(subject: Any, evidence: Evidence) -> Evidence:
     """The evidence, if it says something about a sentence's own answer. Raises NotProvided where a difference is no
     mistake: answers are drawn anew, or all tokens of a batch compete for experts."""
     if not evidence.ok and subject.draws_anew:
-        raise NotProvided("its answers are random in evaluation mode")
+        raise DrawsAnew
     if not evidence.ok and subject.tokens_compete:
         raise NotProvided("all tokens of a batch compete for its experts, so that they change each other's answers")
     return evidence

@@ -128,15 +128,24 @@ class DropProbes(RunningModel):
     def draws_anew(self) -> bool:
         """Whether the same input gets another answer in evaluation mode: other numbers are drawn each time. Draws that
         decide about few tokens change an answer once in a while only."""
-        if "draws_anew" not in self.known:
+        known = f"draws_anew {NoDropouts.active}"
+        if known not in self.known:
             inputs, twin = self.example(), self.twin()
             torch.manual_seed(1)
             before, first = torch.get_rng_state(), twin(**inputs)["out"]
             tries = 1 if torch.equal(before, torch.get_rng_state()) else 20  # draws that are not torch's show at once
             others = (self.twin()(**inputs)["out"] for _ in range(tries))  # a twin each: what a call keeps is no draw
             differs = any(float(np.abs(first - other).max(initial=0.0)) > 0 for other in others)
-            self.known["draws_anew"] = differs or bool(self.renewed)
-        return bool(self.known["draws_anew"])
+            self.known[known] = differs or bool(self.renewed)
+        return bool(self.known[known])
+
+    @property
+    def drops_in_evaluation(self) -> bool:
+        """Whether its answers are random in evaluation mode by dropouts alone."""
+        if not self.draws_anew:
+            return False
+        with NoDropouts():
+            return not self.draws_anew
 
     def drawing_alike(self, one: Arrays, other: Arrays) -> Self:
         """A copy that draws the same numbers in each call, for inputs of which both let it draw as many; itself where

@@ -36,6 +36,7 @@ from conformance.adapters.inference.facts import DOUBT, RUNNING, Unresolved, des
 from conformance.adapters.inference.resolution import Resolution
 from conformance.adapters.stated import Stated, StatedError
 from conformance.adapters.torch_module import TorchModuleImplementation
+from conformance.adapters.undropped import NoDropouts
 from conformance.adapters.whole.attention_scale import says_unscaled
 from conformance.adapters.whole.class_source import source_of
 from conformance.adapters.whole.findings import Finding
@@ -227,6 +228,11 @@ class PointedImplementation:
     def draws_anew(self) -> bool:
         """Whether it gives other answers to the same input in evaluation mode."""
         return self.running is not None and self.running.draws_anew
+
+    @property
+    def undropped(self) -> type[NoDropouts] | None:
+        """The surroundings in which its answers are not random, where dropouts in evaluation mode make them so."""
+        return NoDropouts if self.running is not None and self.running.drops_in_evaluation else None
 
     @property
     def kind(self) -> str | None:
