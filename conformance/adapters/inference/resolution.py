@@ -234,10 +234,11 @@ def _settle_call(found: Resolution, module: nn.Module) -> None:
         call.constants.update(zip(turns, forms, strict=True))
     if not probes.runs(call, module, width):
         for name in [name for name in call.masks if call.constants.get(name, ...) is None]:
-            for neutral in (torch.zeros(1, 1, 1, 1), torch.ones(1, 1, 1, 1, dtype=torch.bool)):
-                call.constants[name] = neutral
-                if probes.runs(call, module, width):
-                    return
+            for axes in (2, 3, 4):  # one with too many gives the scores more, and the heads another place
+                for neutral in (torch.zeros(axes * (1,)), torch.ones(axes * (1,), dtype=torch.bool)):
+                    call.constants[name] = neutral
+                    if probes.runs(call, module, width):
+                        return
             call.constants[name] = None
 
 
