@@ -157,7 +157,7 @@ def same(what: str, got: Any, expected: Any) -> Evidence:
     return Evidence(ok, what, expected, got, 0.0 if ok else float("inf"), 0.0, "exact")
 
 
-def true(what: str, condition: Any, got: Any = None, expected: Any = None) -> Evidence:
+def true(what: str, condition: Any, *, got: Any = None, expected: Any = None) -> Evidence:
     """A condition that must hold; give what was seen so that a failure can be read."""
     ok = bool(condition)
     return Evidence(

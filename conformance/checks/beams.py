@@ -87,7 +87,7 @@ def _best_pair(subject: Any, writer: Any, seed: int) -> Evidence | None:
     assert least is not None
     lost, best = least
     wide = "for every word" if beams == vocab else f"for each of {beams} words"
-    found = true(f"the pair that {writer.name} finds", lost < 1e-4, got.tolist(), [int(b) for b in best])
+    found = true(f"the pair that {writer.name} finds", lost < 1e-4, got=got.tolist(), expected=[int(b) for b in best])
     return found.saying(
         diagnosis=f"With a beam {wide} {writer.name} misses the likeliest pair by {lost:.3g} in the logarithm "
         "of its probability: scores are not summed, or beams take each other's words.",
@@ -357,7 +357,9 @@ def each_text_alone(impl: Any, draw: Draw) -> Evidence:
             expected, got = [one.new[0].tolist() for one in alone], together.new.tolist()
             same = got == expected and not any(_chosen_otherwise(together, one, at) for at, one in enumerate(alone))
             parts.append(
-                true(f"what {writer.name} finds for each of {writer.rows} texts", same, got, expected).saying(
+                true(
+                    f"what {writer.name} finds for each of {writer.rows} texts", same, got=got, expected=expected
+                ).saying(
                     diagnosis=f"Beside another text {writer.name} finds something else for a text than for it alone: "
                     "the rows of its beams and of what they read are in different orders.",
                     place=writer.line_of(r"\.(repeat|expand|tile)\(", r"repeat_interleave", r"topk\("),

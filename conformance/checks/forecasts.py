@@ -215,7 +215,9 @@ def levels_are_taught(impl: Any, draw: Draw) -> Evidence:
     parts = []
     for name, place, sees in impl.build("module", {}).taught_levels():
         parts.append(
-            true(f"what {name} is where all that follows lies 3 higher", sees, "the same", "another one").saying(
+            true(
+                f"what {name} is where all that follows lies 3 higher", sees, expected="the same", got="another one"
+            ).saying(
                 diagnosis=f"{name} takes the level out of what follows by its own numbers: forecasts never learn it.",
                 place=place,
                 mend="normalise what follows by the mean and the deviation of the series before it",
@@ -231,7 +233,7 @@ def imputed_values_follow(impl: Any, draw: Draw) -> Evidence:
     for filled in impl.build("module", {}).filled():
         got, expected = "the same numbers", "1000 times as large, and moved by 500"
         parts.append(
-            true(f"what {filled.name} fills in for 1000 x + 500", filled.follows, got, expected).saying(
+            true(f"what {filled.name} fills in for 1000 x + 500", filled.follows, got=got, expected=expected).saying(
                 diagnosis=f"{filled.name} leaves known values as they are, and fills in numbers in the model's own "
                 "units: they are the same for a series of another level and scale.",
                 place=filled.place,
@@ -247,7 +249,7 @@ def read_where_observed(impl: Any, draw: Draw) -> Evidence:
     found = impl.build("module", {}).gaps()
     if found.counted and not found.read:
         return true(
-            "the forecasts of a series with gaps that lies higher", False, "as much higher", "otherwise"
+            "the forecasts of a series with gaps that lies higher", False, expected="as much higher", got="otherwise"
         ).saying(
             diagnosis="Forecasts follow the level of a series, and not where some of it was not observed: the mean "
             "counts the gaps.",
@@ -270,7 +272,9 @@ def methods_put_back(impl: Any, draw: Draw) -> Evidence:
     parts = []
     for name, place, follows in impl.build("module", {}).put_back():
         parts.append(
-            true(f"what {name} gives for 3 x + 500", follows, "3 times as large, and 500 more", "otherwise").saying(
+            true(
+                f"what {name} gives for 3 x + 500", follows, expected="3 times as large, and 500 more", got="otherwise"
+            ).saying(
                 diagnosis=f"forward takes level and scale out of a series, and {name} does not put them back.",
                 place=place,
                 mend="forecast * scale + level, in this order",

@@ -119,7 +119,7 @@ def best_tokens(subject: Any, writer: Any, written: Any, data: dict[str, Array],
         if missing.max() > written.noise:
             row = int(missing.argmax())
             return true(
-                f"{what}: new token {at} of row {row}", False, int(chosen[row]), int(allowed[row].argmax())
+                f"{what}: new token {at} of row {row}", False, got=int(chosen[row]), expected=int(allowed[row].argmax())
             ).saying(
                 diagnosis=_of_choice(subject, written, data, at, row),
                 place=written.chosen_at or place_of_choice(writer),
@@ -329,7 +329,7 @@ def reads_the_last_tokens(impl: Any, draw: Draw) -> Evidence:
                 continue
             if alike(step.scores, own.next_logits(text[:, :longest])) < written.noise:
                 return true(
-                    "it goes on from the last tokens", False, f"the first {longest}", f"the last {longest}"
+                    "it goes on from the last tokens", False, got=f"the first {longest}", expected=f"the last {longest}"
                 ).saying(
                     diagnosis=f"Beyond {longest} tokens {writer.name} reads the first tokens, not the last.",
                     place=writer.line_of(r":\s*[\w.]*(block|context|ctx|max)[\w.]*\s*\]|\[\s*:\s*,\s*-?:"),
@@ -441,9 +441,9 @@ def _endings(subject: Any, writer: Any) -> Iterator[Evidence]:
         yield note(f"{writer.name} does not write what is decided", got.tolist())
         return
     stops = not (len(got) == NEW and (got == words[0]).all())
-    yield true(f"{writer.name} stops at its end token {token}", stops, got.tolist(), words[0, :2].tolist()).saying(
-        diagnosis=f"{writer.name} goes on writing behind its end token.", place=place
-    )
+    yield true(
+        f"{writer.name} stops at its end token {token}", stops, got=got.tolist(), expected=words[0, :2].tolist()
+    ).saying(diagnosis=f"{writer.name} goes on writing behind its end token.", place=place)
     if writer.rows > 1:
         yield _ending_of_rows(writer, subject, data, words, place)
 

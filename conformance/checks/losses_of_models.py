@@ -48,7 +48,9 @@ def _of_criterion(run: Any, criterion: Any) -> Evidence | None:
         )
     if not criterion.of_classes:
         one, other = tuple(criterion.given.shape), tuple(criterion.target.shape)
-        return true(what, one == other or 1 in (criterion.given.numel(), criterion.target.numel()), one, other).saying(
+        return true(
+            what, one == other or 1 in (criterion.given.numel(), criterion.target.numel()), got=one, expected=other
+        ).saying(
             diagnosis=f"{criterion.name} compares {one} with {other}: every number meets every target.",
             place=criterion.place,
             mend="give both one shape",
@@ -372,7 +374,9 @@ def _mean_of_the_taught(run: Any) -> Evidence | None:
         return None
     number, real = len(criterion.weights), int((criterion.weights > TINY).sum())
     diluted = real < number and abs(share * number - 1) < 1e-3
-    return true(f"{run.name} is a mean over the words that it teaches", not diluted, f"1 / {real}", share).saying(
+    return true(
+        f"{run.name} is a mean over the words that it teaches", not diluted, expected=f"1 / {real}", got=share
+    ).saying(
         diagnosis=f"{run.name} leaves words out of the sum ({run.marks[0] if run.marks else 'the prefix'}) and counts "
         "them in the mean.",
         place=run.place,
@@ -423,7 +427,12 @@ def _means_without_padding(subject: Any) -> list[Evidence]:
         if share is not None and whole is not None and abs(whole * number - 1) < 1e-3:  # it is a mean
             diluted = abs(share * number - 1) < 1e-3
             parts.append(
-                true(f"{run.name} is a mean over the real words", not diluted, f"1 / {real}", f"1 / {number}").saying(
+                true(
+                    f"{run.name} is a mean over the real words",
+                    not diluted,
+                    expected=f"1 / {real}",
+                    got=f"1 / {number}",
+                ).saying(
                     diagnosis=f"{run.name} leaves padding out of the sum and counts it in the mean.",
                     place=run.place,
                     mend="divide by the number of real words",
@@ -482,8 +491,11 @@ def padded_runs(subject: Any) -> list[Any]:
 
 
 def needs_a_token_of_padding(subject: Any) -> None:
-    """Raises NotProvided where the model does not say which word is padding, or not hide it."""
-    if subject.pad_id is None or subject.padding_of(subject.calling.main.meaning) != "token":
+    """Raises NotProvided where the model does not say which word is padding, or not hide it: from itself, or, where it
+    reads one text, from its loss alone."""
+    hidden = subject.padding_of(subject.calling.main.meaning) == "token"
+    ignored = not subject.calling.two_sided and subject.pad_id == subject.ignored_label()
+    if subject.pad_id is None or not (hidden or ignored):
         raise NotProvided("it does not say which word is padding")
     if subject.ends_with_padding():
         raise NotProvided("its padding is its end token")
@@ -544,7 +556,9 @@ def scores_are_turned(impl: Any, draw: Draw) -> Evidence:
             if criterion.of_classes and criterion.given.dim() == 3:
                 what = f"the scores that {run.name} gives {criterion.name}"
                 parts.append(
-                    true(what, not criterion.cut_anew, "turned", "the same numbers in another shape").saying(
+                    true(
+                        what, not criterion.cut_anew, expected="turned", got="the same numbers in another shape"
+                    ).saying(
                         diagnosis=f"{run.name} gives the scores another shape and does not turn them: each label is "
                         "compared with scores of other words and other classes.",
                         place=criterion.place,

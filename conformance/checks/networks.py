@@ -396,7 +396,10 @@ def rnn_fades(impl: Any, draw: Draw) -> Evidence:
     influence = _influence(subject, draw.normal("x", (1, steps, 2), 0.5))
     ceiling = 0.6 ** np.arange(steps - 1, -1, -1) * np.linalg.norm(w, 2) * 1.001
     return true(
-        "0 < |d h_T / d x_t| <= 0.6^(T - t) |W_x|", ((influence > 0) & (influence <= ceiling)).all(), influence, ceiling
+        "0 < |d h_T / d x_t| <= 0.6^(T - t) |W_x|",
+        ((influence > 0) & (influence <= ceiling)).all(),
+        got=influence,
+        expected=ceiling,
     )
 
 

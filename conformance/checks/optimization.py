@@ -159,7 +159,12 @@ def clip_bounded(impl: Any, draw: Draw) -> Evidence:
     grads = draw_gradients(draw, 10.0 ** draw.int("exponent", -2, 8, 6))
     subject, out, _ = clipped(impl, grads, max_norm)
     norm = f.global_norm(out)
-    return true("norm after clipping", norm <= max_norm * (1 + tolerance(subject.dtype, 11)), norm, f"<= {max_norm}")
+    return true(
+        "norm after clipping",
+        norm <= max_norm * (1 + tolerance(subject.dtype, 11)),
+        got=norm,
+        expected=f"<= {max_norm}",
+    )
 
 
 # --- optimizers ---------------------------------------------------------------------------------------

@@ -15,7 +15,9 @@ def finds_the_best_path(impl: Any, draw: Draw) -> Evidence:
     more."""
     return all_of(
         *(
-            true(f"the path that {one.name} finds", one.right, "another with a lower score", "the best one").saying(
+            true(
+                f"the path that {one.name} finds", one.right, got="another with a lower score", expected="the best one"
+            ).saying(
                 diagnosis=f"{one.name} gives a path to which another one is better, whichever axis of the transitions "
                 "is the tag before.",
                 place=one.place,
@@ -31,7 +33,12 @@ def paths_share_one_whole(impl: Any, draw: Draw) -> Evidence:
     """The probabilities of all paths of tags, as a loss weighs them, sum to one."""
     return all_of(
         *(
-            true(f"the probabilities of all paths by {one.name}", one.right, "another sum", "they sum to one").saying(
+            true(
+                f"the probabilities of all paths by {one.name}",
+                one.right,
+                got="another sum",
+                expected="they sum to one",
+            ).saying(
                 diagnosis=f"{one.name} takes off another sum than that over all paths: it is no logarithm of a "
                 "probability.",
                 place=one.place,

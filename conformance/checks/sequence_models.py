@@ -280,7 +280,9 @@ def hides_beside(impl: Any, draw: Draw) -> Evidence:
     if subject.tokens_compete:
         raise NotProvided("its tokens compete with each other")
     told, name = subject.read_beside_padding()
-    return true(f"answers to other numbers beside padding ({told} inputs)", not name, "the same", "others").saying(
+    return true(
+        f"answers to other numbers beside padding ({told} inputs)", not name, expected="the same", got="others"
+    ).saying(
         diagnosis=f"{name} stands beside the words, and what it has where these are padding changes the answers to "
         "real words: something is taken over all places.",
         place=subject.line_of(

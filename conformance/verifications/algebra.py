@@ -50,7 +50,7 @@ def bilinear() -> Evidence:
     far = softmax(1e4 * scores)
     return all_of(
         close("both projections doubled: scores times 4", doubled, 4 * scores, ROUNDING * 16),
-        true("the softmax stays finite at 10,000 times the scores", np.isfinite(far).all(), far),
+        true("the softmax stays finite at 10,000 times the scores", np.isfinite(far).all(), got=far),
     )
 
 
@@ -75,7 +75,7 @@ def column_scores() -> Evidence:
         same("rows of K^T are keys", k.T.shape, (5, 3)),
         close("K^T Q is the transposed Q K^T", k.T @ q, (X @ W_Q.T @ (X @ W_K.T).T).T, ROUNDING),
         close("each column, one query's weights, sums to 1", weights.sum(0), np.ones(5), ROUNDING),
-        true("the softmax over the last axis would be another", wrong > 0.05, wrong, "> 0.05"),
+        true("the softmax over the last axis would be another", wrong > 0.05, got=wrong, expected="> 0.05"),
     )
 
 
@@ -155,14 +155,14 @@ def stack(heads: int, layers: int, residual: bool) -> float:
 @verify("attention-alone-is-not-enough")
 def attention_alone() -> Evidence:
     alone, with_skips = stack(1, 8, residual=False), stack(1, 8, residual=True)
-    right = true("with residual connections they stay apart", with_skips > 0.05, with_skips, "> 0.05")
+    right = true("with residual connections they stay apart", with_skips > 0.05, got=with_skips, expected="> 0.05")
     return erratum("tokens stay apart through 8 layers of attention alone", True, alone > 1e-6, right)
 
 
 @verify("several-heads-do-not-prevent-collapse")
 def heads_collapse() -> Evidence:
     many, with_skips = stack(8, 8, residual=False), stack(8, 8, residual=True)
-    right = true("residual connections do", with_skips > 0.05, with_skips, "> 0.05")
+    right = true("residual connections do", with_skips > 0.05, got=with_skips, expected="> 0.05")
     return erratum("8 heads keep the tokens apart", True, many > 1e-6, right)
 
 
@@ -179,7 +179,9 @@ def reads_every_state() -> Evidence:
         contexts = [attention(decoder, states + sign * change, states + sign * change)[0] for sign in (1, -1)]
         moved.append(np.abs(contexts[0] - contexts[1]).max(-1) / (2 * h))
     least = float(np.min(moved))
-    return true("the derivative of every step's context by every state is not zero", least > 1e-4, least, "> 1e-4")
+    return true(
+        "the derivative of every step's context by every state is not zero", least > 1e-4, got=least, expected="> 1e-4"
+    )
 
 
 @verify("scores-compare-the-state-before-the-step")

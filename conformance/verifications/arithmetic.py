@@ -49,7 +49,7 @@ def length_counts() -> Evidence:
     units = np.random.default_rng(3).standard_normal((9, 2))
     units /= np.linalg.norm(units, axis=1, keepdims=True)
     right = all_of(
-        true("the larger dot product gets the larger weight", weights[0, 0] > weights[0, 1], weights[0]),
+        true("the larger dot product gets the larger weight", weights[0, 0] > weights[0, 1], got=weights[0]),
         same("unit keys: dot products rank as cosines", np.argsort(units @ query[0]), np.argsort(units[:, 0])),
     )
     return erratum("the most similar key", int(np.argmax(keys @ query[0])), int(np.argmax(cosine)), right)
@@ -75,8 +75,8 @@ def query_word_left_out() -> Evidence:
     _, weights = attention(*np.random.default_rng(1).standard_normal((3, 4, 4)))
     others = np.where(np.eye(4, dtype=bool), 0, weights).sum(-1)
     right = all_of(
-        true("all 16 weights of a 4-word sentence are positive", weights.min() > 0, weights.min(), "> 0"),
-        true("the three other words' weights sum to less than 1", others.max() < 1, others.max(), "< 1"),
+        true("all 16 weights of a 4-word sentence are positive", weights.min() > 0, got=weights.min(), expected="> 0"),
+        true("the three other words' weights sum to less than 1", others.max() < 1, got=others.max(), expected="< 1"),
     )
     return erratum("weight left for the query word itself", 1 - printed.sum(), float(weights.diagonal().min()), right)
 
@@ -123,12 +123,14 @@ def not_explosion() -> Evidence:
         float(np.median(np.linalg.norm(softmax_jacobian(s), axis=(1, 2)))) for s in (scores, scores / 512**0.5)
     )
     right = all_of(
-        true("the softmax Jacobian's norm never exceeds 1/2", spectral <= 0.5 + ROUNDING, spectral, "<= 0.5"),
+        true(
+            "the softmax Jacobian's norm never exceeds 1/2", spectral <= 0.5 + ROUNDING, got=spectral, expected="<= 0.5"
+        ),
         true(
             "unscaled gradients vanish, scaled ones do not",
             plain < 0.05 < 0.1 < scaled,
-            (plain, scaled),
-            "< 0.05, > 0.1",
+            got=(plain, scaled),
+            expected="< 0.05, > 0.1",
         ),
     )
     return erratum("unscaled gradients are the larger ones", True, plain > scaled, right)
@@ -158,7 +160,7 @@ ILLUSTRATED = np.array([[0.6, 0.2, 0.2], [0.2, 0.4, 0.4], [0.1, 0.3, 0.6]])
 def illustrated_rows() -> Evidence:
     return all_of(
         close("row sums", ILLUSTRATED.sum(-1), np.ones(3), ROUNDING),
-        true("every word sees every word", ILLUSTRATED.min() > 0, ILLUSTRATED.min(), "> 0"),
+        true("every word sees every word", ILLUSTRATED.min() > 0, got=ILLUSTRATED.min(), expected="> 0"),
         same("words 1 and 3 attend mostly to themselves", ILLUSTRATED.argmax(-1)[[0, 2]], [0, 2]),
         same("word 2 attends equally to itself and to word 3", *ILLUSTRATED[1, 1:]),
     )
@@ -203,7 +205,12 @@ def cat_sentence() -> Evidence:
     return all_of(
         close("sum of the six weights", weights.sum(), 1, ROUNDING),
         same("the verb after 'cat' gets the most", weights.argmax(), 2),
-        true("mass on later words: the row is bidirectional", weights[2:].sum() > 0.5, weights[2:].sum(), "> 0.5"),
+        true(
+            "mass on later words: the row is bidirectional",
+            weights[2:].sum() > 0.5,
+            got=weights[2:].sum(),
+            expected="> 0.5",
+        ),
     )
 
 
@@ -240,7 +247,7 @@ def dot_score() -> Evidence:
         true(
             "the context lies within the states",
             ((STATES.min(0) <= context) & (context <= STATES.max(0))).all(),
-            context,
+            got=context,
         ),
     )
 
@@ -267,7 +274,7 @@ def additive() -> Evidence:
     return all_of(
         close("v^T tanh(W [s; h_i])", scores, [1.5231883119, 2.4872158920, 2.0127299314], 1e-9, "given to 10 digits"),
         close("W [s; h] = W_s s + W_h h", split, scores, ROUNDING),
-        true("|score| <= sum |v|", np.abs(scores).max() <= np.abs(v).sum(), scores, "<= 4"),
+        true("|score| <= sum |v|", np.abs(scores).max() <= np.abs(v).sum(), got=scores, expected="<= 4"),
     )
 
 
@@ -276,7 +283,7 @@ def additive_is_bounded() -> Evidence:
     w, v = np.array([[1, 0, 0, 1], [0, 1, 1, 0], [0.5, 0.5, 0.5, 0.5]]), np.array([1.0, -1, 2])
     sizes = np.array([1.0, 10, 100])
     scores = np.array([additive_score(t * STATE, t * STATE, w, v) for t in sizes])
-    right = true("its scores stay below sum |v| = 4", scores.max() <= np.abs(v).sum(), scores, "<= 4")
+    right = true("its scores stay below sum |v| = 4", scores.max() <= np.abs(v).sum(), got=scores, expected="<= 4")
     return erratum("it can follow the dot product t^2 of s = h = (t, 0)", sizes**2, scores, right, by=1000)
 
 

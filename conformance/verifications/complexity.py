@@ -92,7 +92,12 @@ def projection_space() -> Evidence:
     activations, weights = 3 * n * d, 3 * d * d
     return all_of(
         same("Q, K and V of twice the length", activations[1] / activations[0], 2),
-        true("the weights, not counted, are larger while n < d", weights > activations.max(), weights, activations),
+        true(
+            "the weights, not counted, are larger while n < d",
+            weights > activations.max(),
+            got=weights,
+            expected=activations,
+        ),
     )
 
 
@@ -179,7 +184,7 @@ def width_matters() -> Evidence:
         true(
             "a sentence shorter than the width",
             scores(n, d) < projections(n, d, 1),
-            (scores(n, d), projections(n, d, 1)),
+            got=(scores(n, d), projections(n, d, 1)),
         ),
         close("exponents of n", growth(recurrent_cost(2 ** np.arange(9), d), 2 ** np.arange(9)), 1, ROUNDING),
     )
@@ -381,7 +386,11 @@ def expert_cost() -> Evidence:
         [n * one + d * experts for n, experts in pairs] for pairs in (((chosen, 8), (chosen, 64)), ((8, 8), (64, 64)))
     )
     return all_of(
-        true("eight times the experts: multiply-adds a token grow by the router's only", cost[1] < 1.1 * cost[0], cost),
+        true(
+            "eight times the experts: multiply-adds a token grow by the router's only",
+            cost[1] < 1.1 * cost[0],
+            got=cost,
+        ),
         close("their parameters eightfold", held[1] / held[0], 8, ROUNDING),
     )
 
@@ -397,7 +406,7 @@ def score_costs() -> Evidence:
     n, m, d = 256, 256, 64
     dot, general, additive = n * m * d, n * m * d + m * d * d, n * m * (3 * d) + (n + m) * d * d
     return all_of(
-        true("dot < general < additive in operations", dot < general < additive, (dot, general, additive)),
+        true("dot < general < additive in operations", dot < general < additive, got=(dot, general, additive)),
         same("values of the additive intermediate over the scores", n * m * d / (n * m), d),
         same("additive intermediate", n * m * d, 4_194_304),
     )
@@ -409,7 +418,7 @@ def intensity() -> Evidence:
     operations, moved = 2 * 2 * scores(n, d), 2 * (4 * n * n + 4 * n * d)
     return all_of(
         rounds_to("operations a byte in float16", operations / moved, 31.5, 1),
-        true("below the A100's 312e12 / 2e12", operations / moved < 312 / 2, operations / moved, "< 156"),
+        true("below the A100's 312e12 / 2e12", operations / moved < 312 / 2, got=operations / moved, expected="< 156"),
     )
 
 

@@ -46,7 +46,10 @@ def sinusoids_do_not_carry() -> Evidence:
     return all_of(
         same("on the positions of the fit", accuracy("sinusoid", BACK, TRAINED), 1.0),
         true(
-            "on as many new ones", accuracy("sinusoid", TRAINED, 32) < 0.2, accuracy("sinusoid", TRAINED, 32), "< 0.2"
+            "on as many new ones",
+            accuracy("sinusoid", TRAINED, 32) < 0.2,
+            got=accuracy("sinusoid", TRAINED, 32),
+            expected="< 0.2",
         ),
     )
 
@@ -99,7 +102,9 @@ def alignment() -> Evidence:
         logits = logits - 2 * gradient
     diagonal = softmax(logits).diagonal()
     return all_of(
-        true("every target word attends mostly to its source word", diagonal.min() > 0.5, diagonal, "> 0.5"),
+        true(
+            "every target word attends mostly to its source word", diagonal.min() > 0.5, got=diagonal, expected="> 0.5"
+        ),
         close("before training all weights were equal", softmax(np.zeros((n, n)))[0, 0], 1 / n, ROUNDING),
     )
 
@@ -115,7 +120,7 @@ def wrong_and_right() -> Evidence:
     after = softmax(WORDS - gradient)[0]
     return all_of(
         close("probabilities minus the one-hot label", gradient, [0.01, -0.6, 0.1, 0.49], ROUNDING),
-        true("after a step the right word gains", after[1] > 0.4, after, "> 0.4"),
+        true("after a step the right word gains", after[1] > 0.4, got=after, expected="> 0.4"),
     )
 
 
@@ -181,23 +186,26 @@ def pre_norm_gradients() -> Evidence:
     pre, post = ([deep_stack(layers, p)[1] for layers in (2, 48)] for p in ("pre", "post"))
     return all_of(
         true(
-            "pre-norm: gradient of the last layer at depth 48 over 2", pre[1] / pre[0] < 0.35, pre[1] / pre[0], "< 0.35"
+            "pre-norm: gradient of the last layer at depth 48 over 2",
+            pre[1] / pre[0] < 0.35,
+            got=pre[1] / pre[0],
+            expected="< 0.35",
         ),
-        true("post-norm: it does not fall", post[1] / post[0] > 0.7, post[1] / post[0], "> 0.7"),
+        true("post-norm: it does not fall", post[1] / post[0] > 0.7, got=post[1] / post[0], expected="> 0.7"),
     )
 
 
 @verify("post-norm-gradients-stay-large-at-the-start")
 def post_norm_gradients() -> Evidence:
     pre, post = (deep_stack(24, placement)[1] for placement in ("pre", "post"))
-    return true("post-norm's over pre-norm's at depth 24", post > 2 * pre, post / pre, "> 2")
+    return true("post-norm's over pre-norm's at depth 24", post > 2 * pre, got=post / pre, expected="> 2")
 
 
 @verify("residual-streams-accumulate")
 def accumulate() -> Evidence:
     deviations = np.array([deep_stack(layers, "pre")[0] for layers in (2, 12, 48)])
     return all_of(
-        true("the output grows with depth", (np.diff(deviations) > 0).all(), deviations),
+        true("the output grows with depth", (np.diff(deviations) > 0).all(), got=deviations),
         close("like its square root: depth 48 over 12", deviations[2] / deviations[1], 2, 0.6, "random weights"),
     )
 
@@ -206,7 +214,7 @@ def accumulate() -> Evidence:
 def scaled_initialisation() -> Evidence:
     plain, scaled = deep_stack(24, "none")[0], deep_stack(24, "none", (2 * 24) ** -0.5)[0]
     return all_of(
-        true("without norm and scale the output explodes", plain > 100, plain, "> 100"),
+        true("without norm and scale the output explodes", plain > 100, got=plain, expected="> 100"),
         close("with output matrices times (2 L)^-0.5", scaled, 1, 0.5, "random weights"),
     )
 
@@ -243,7 +251,10 @@ def norm_and_rate() -> Evidence:
     moderate = [loss_after(15, 0.03, norm) for norm in (False, True)]
     large = [loss_after(15, 0.3, norm) for norm in (False, True)]
     right = true(
-        "at rate 0.03 the normalised network is far ahead", moderate[1] < moderate[0] / 2, moderate, "less than half"
+        "at rate 0.03 the normalised network is far ahead",
+        moderate[1] < moderate[0] / 2,
+        got=moderate,
+        expected="less than half",
     )
     return erratum("at rate 0.3 it still trains (plain, normalised)", [True, True], np.isfinite(large), right)
 

@@ -82,7 +82,12 @@ def minus_1e9() -> Evidence:
             "with one visible key the hidden weights are exactly 0", softmax(np.array([1, -1e9, 3], np.float32))[1], 0
         ),
         same("a row with no visible key, by definition", nowhere, np.zeros((1, 5))),
-        true("float16 ends before -1e9", float(np.finfo(np.float16).min) > -1e9, np.finfo(np.float16).min, "> -1e9"),
+        true(
+            "float16 ends before -1e9",
+            float(np.finfo(np.float16).min) > -1e9,
+            got=np.finfo(np.float16).min,
+            expected="> -1e9",
+        ),
     )
     return erratum("weights of a fully hidden row", np.zeros(5), softmax(hidden), right, by=0.1)
 
@@ -278,7 +283,7 @@ def no_sharing() -> Evidence:
     shared = total - 2 * 37_000 * 512
     right = all_of(
         same("with one matrix for both embeddings and the output", shared, 63_121_544),
-        true("which is near the paper's 65 million", abs(shared - 65e6) < 3e6, shared),
+        true("which is near the paper's 65 million", abs(shared - 65e6) < 3e6, got=shared),
     )
     return erratum("parameters of the paper's base model", 65e6, total, right, by=30e6)
 
@@ -301,7 +306,7 @@ def not_alone() -> Evidence:
 def sharing_is_old() -> Evidence:
     total = size_of_the_base_model()
     right = true(
-        "sharing all three matrices gives it within 3 million", abs(total - 2 * 37_000 * 512 - 65e6) < 3e6, total
+        "sharing all three matrices gives it within 3 million", abs(total - 2 * 37_000 * 512 - 65e6) < 3e6, got=total
     )
     return erratum("the encoder-decoder paper's 65 million without sharing", 65e6, total, right, by=30e6)
 
@@ -435,7 +440,7 @@ def rotates_nothing() -> Evidence:
         return attention(q, q, x, mask)[0][-1]
 
     with_rope = np.abs(last(X[order], True) - last(X, True)).max()
-    right = true("with RoPE the order of the prefix counts", with_rope > 0.01, with_rope, "> 0.01")
+    right = true("with RoPE the order of the prefix counts", with_rope > 0.01, got=with_rope, expected="> 0.01")
     moved = np.abs(last(X[order], False) - last(X, False)).max() > ROUNDING
     return erratum("one layer's last output notices a permuted prefix", True, moved, right)
 
@@ -462,7 +467,7 @@ def numbers_only() -> Evidence:
     shaded = "".join(shades[level] for level in levels)
     right = all_of(
         same("levels of 0, 0.2, 0.5, 0.99", levels, [0, 1, 2, 4]),
-        true("a map by level darkens", sorted(shaded, key=shades.index) == list(shaded), shaded),
+        true("a map by level darkens", sorted(shaded, key=shades.index) == list(shaded), got=shaded),
     )
     return erratum("characters of brightness in a printed row", 4, sum(c not in "0123456789. " for c in printed), right)
 
@@ -484,7 +489,7 @@ def random_heads() -> Evidence:
     ]
     patterns = [tuple(w.argmax(-1)) for w in heads]
     right = all_of(
-        true("no head looks ahead", all((np.array(p) <= np.arange(5)).all() for p in patterns), patterns),
+        true("no head looks ahead", all((np.array(p) <= np.arange(5)).all() for p in patterns), got=patterns),
         same("row 0 can only look at itself", {p[0] for p in patterns}, {0}),
     )
     return erratum("patterns of four untrained random heads", 1, len(set(patterns)), right)

@@ -33,7 +33,12 @@ def one_hot_grows() -> Evidence:
     slope = gaps[1] - gaps[0]
     return all_of(
         close("gap after 100 steps", gaps[1], 6.870, 5e-4, "given to 4 digits"),
-        true("it grows by about ln 10 with ten times the steps", 0.8 * log(10) < slope < 1.5 * log(10), slope, log(10)),
+        true(
+            "it grows by about ln 10 with ten times the steps",
+            0.8 * log(10) < slope < 1.5 * log(10),
+            got=slope,
+            expected=log(10),
+        ),
     )
 
 
@@ -47,7 +52,7 @@ def smoothing_settles() -> Evidence:
     ]
     return all_of(
         close("logit gap after 100 steps: ln(0.9 * 9 / 0.1)", logit_gap(0.1, 100), log(81), 1e-4, "converged"),
-        true("the smallest loss is there", losses[0] == min(losses), losses),
+        true("the smallest loss is there", losses[0] == min(losses), got=losses),
         rounds_to("the smallest loss, the target's entropy", losses[0], 0.5448054, 7),
     )
 
@@ -115,7 +120,7 @@ def any_split() -> Evidence:
     broken = np.abs(1 - splits)
     return all_of(
         same("gradient of (1 - w1 - w2)^2: every split that sums to 1 is optimal", gradient, np.zeros(3)),
-        true("the uneven one breaks most when a feature fails", broken.max(1).argmax() == 0, broken),
+        true("the uneven one breaks most when a feature fails", broken.max(1).argmax() == 0, got=broken),
     )
 
 

@@ -101,7 +101,12 @@ def training_holds_more() -> Evidence:
     with_gradient = kept + 1
     return all_of(
         same("X, Q, K, V and the weights over the bare matrix, d = 64", kept, [2.0, 1.5, 1.25]),
-        true("with the gradient of the scores more than twice", with_gradient.min() > 2, with_gradient, "> 2"),
+        true(
+            "with the gradient of the scores more than twice",
+            with_gradient.min() > 2,
+            got=with_gradient,
+            expected="> 2",
+        ),
     )
 
 
@@ -113,7 +118,7 @@ def rnn_stores_less() -> Evidence:
     ]
     long = matrix_bytes(4096, 8) / MIB, 4096 * 512 * FLOAT32 / MIB
     right = all_of(
-        true("attention's exponent", exponents[0] > 1.8, exponents[0], "> 1.8"),
+        true("attention's exponent", exponents[0] > 1.8, got=exponents[0], expected="> 1.8"),
         close("the RNN's exponent", exponents[1], 1, 1e-9),
         same("n = 4096: weights of 8 heads and RNN states of width 512, in MiB", long, (512, 8)),
     )
@@ -137,7 +142,10 @@ def no_cubic_array() -> Evidence:
     saved = np.array([attention_saved(n, d, heads) for d in (64, 256)])
     right = all_of(
         true(
-            "four times the width takes less than twice the memory", saved[1] / saved[0] < 2, saved[1] / saved[0], "< 2"
+            "four times the width takes less than twice the memory",
+            saved[1] / saved[0] < 2,
+            got=saved[1] / saved[0],
+            expected="< 2",
         ),
         same("n^2 d at n = 1024, d = 512 over the weights of 8 heads", n * n * 512 / (8 * n * n), 64),
     )
@@ -149,7 +157,7 @@ def pays_n_squared() -> Evidence:
     total = attention_saved(2048, 64, 4) / attention_saved(1024, 64, 4)
     return all_of(
         same("weights of twice the length", matrix_bytes(2048, 4) / matrix_bytes(1024, 4), 4),
-        true("the whole approaches it", 3.5 < total < 4, total, "between 3.5 and 4"),
+        true("the whole approaches it", 3.5 < total < 4, got=total, expected="between 3.5 and 4"),
     )
 
 

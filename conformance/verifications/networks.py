@@ -348,7 +348,7 @@ def slopes() -> Evidence:
         true(
             "sigmoid layers vanish, well-scaled tanh layers do not",
             norms["sigmoid"] < 1e-9 < 1e-2 < norms["tanh"],
-            norms,
+            got=norms,
         ),
         by=0.1,
     )
@@ -471,9 +471,11 @@ def near_identity() -> Evidence:
         contracting[-1],
         identity[-1],
         true(
-            "contracting: within 0.9^t", bool((contracting <= 0.9 ** np.arange(1, 101) + 1e-12).all()), contracting[-1]
+            "contracting: within 0.9^t",
+            bool((contracting <= 0.9 ** np.arange(1, 101) + 1e-12).all()),
+            got=contracting[-1],
         ),
-        true("near the identity: kept", identity[-1] > 0.99, identity[-1], "> 0.99"),
+        true("near the identity: kept", identity[-1] > 0.99, got=identity[-1], expected="> 0.99"),
         by=0.9,
     )
 

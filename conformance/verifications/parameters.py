@@ -405,6 +405,6 @@ def active_share() -> Evidence:
     least = [2 / 8, 2 / 16]
     right = all_of(
         close("Mixtral's active share", active / total, 0.276, 5e-4, "given to 3 digits"),
-        true("a tenth needs at least 20 equal experts", 2 / 20 <= 0.1 < 2 / 19, (2 / 20, 2 / 19)),
+        true("a tenth needs at least 20 equal experts", 2 / 20 <= 0.1 < 2 / 19, got=(2 / 20, 2 / 19)),
     )
     return erratum("10 of 100 billion active with 8 or 16 experts", [0.1, 0.1], least, right, by=0.02)

@@ -127,7 +127,7 @@ def unread_length() -> Evidence:
     by_batch = np.zeros((2, 50, 8)) + table[:2]
     return all_of(
         same("50 tokens pass a table of 10 when the batch axis is read", by_batch.shape, (2, 50, 8)),
-        true("length first, 11 tokens exceed it", len(table[:11]) < 11, len(table[:11])),
+        true("length first, 11 tokens exceed it", len(table[:11]) < 11, got=len(table[:11])),
     )
 
 
@@ -160,7 +160,7 @@ def distribution() -> Evidence:
     probabilities = softmax(logits)
     return all_of(
         same("one score a word", logits.shape, (2, 5, 11)),
-        true("logits are no distribution", (np.abs(np.exp(logits).sum(-1) - 1) > 0.1).all(), logits.min()),
+        true("logits are no distribution", (np.abs(np.exp(logits).sum(-1) - 1) > 0.1).all(), got=logits.min()),
         close("softmax: rows sum to 1", probabilities.sum(-1), np.ones((2, 5)), ROUNDING),
     )
 
@@ -195,7 +195,7 @@ def top_of_the_encoder() -> Evidence:
     changed = {**encoder, last: encoder[last] + normal(8, 16, seed=9)}
     outputs = [layers.decoder(decoder, target, m) for m in (memory, layers.encoder(changed, source))]
     moved = float(np.abs(outputs[0] - outputs[1]).max())
-    right = true("the last FFN of the encoder reaches the decoder", moved > 1e-3, moved, "> 1e-3")
+    right = true("the last FFN of the encoder reaches the decoder", moved > 1e-3, got=moved, expected="> 1e-3")
     return erratum("an arrow from before that FFN carries its change", 0.0, moved, right, by=1e-3)
 
 
@@ -215,7 +215,12 @@ def learns_through_cross() -> Evidence:
 
     open_gate = sensitivity(decoder)
     return all_of(
-        true("the decoder's output depends on every source word", open_gate.min() > 1e-4, open_gate, "> 1e-4"),
+        true(
+            "the decoder's output depends on every source word",
+            open_gate.min() > 1e-4,
+            got=open_gate,
+            expected="> 1e-4",
+        ),
         same("with W_O of cross-attention 0 nothing reaches the encoder", sensitivity(closed), np.zeros(6)),
     )
 
@@ -238,7 +243,7 @@ def target_input() -> Evidence:
     memory = normal(1, 6, 8, seed=7)
     outputs = [layers.decoder(decoder, normal(1, 5, 8, seed=s), memory) for s in (8, 9)]
     moved = float(np.abs(outputs[0] - outputs[1]).max())
-    right = true("another target gives another output", moved > 1e-2, moved, "> 1e-2")
+    right = true("another target gives another output", moved > 1e-2, got=moved, expected="> 1e-2")
     return erratum("embedding tables drawn", 1, len(tables), right)
 
 
@@ -271,7 +276,7 @@ def two_orders() -> Evidence:
     differ = np.abs(masked - turned_masked[::-1]).max()
     return all_of(
         close("unmasked: each word keeps its vector in the other order", turned[::-1], plain, ROUNDING),
-        true("under a causal mask it does not", differ > 0.01, differ, "> 0.01"),
+        true("under a causal mask it does not", differ > 0.01, got=differ, expected="> 0.01"),
     )
 
 
@@ -295,7 +300,7 @@ def drops_no_weights() -> Evidence:
     dropped = np.where(rng.random(weights.shape) < 0.3, 0, weights / 0.7)
     listed = [softmax(scaled_scores(x, x)) for _ in range(2)]
     right = all_of(
-        true("with dropout rows no longer sum to 1", np.abs(dropped.sum(-1) - 1).max() > 0.05, dropped.sum(-1)),
+        true("with dropout rows no longer sum to 1", np.abs(dropped.sum(-1) - 1).max() > 0.05, got=dropped.sum(-1)),
         close("nor without it do they differ from 1", listed[0].sum(-1), np.ones(5), ROUNDING),
     )
     return erratum("two training calls of the listing differ", True, not np.array_equal(listed[0], listed[1]), right)
@@ -338,7 +343,7 @@ def beams_start_apart() -> Evidence:
     return all_of(
         same("one row at the start", seen[0], [[7]]),
         same("different first tokens in the second step", seen[1][:, 1], [1, 2, 3]),
-        true("no hypothesis of score -inf", np.isfinite(score), score),
+        true("no hypothesis of score -inf", np.isfinite(score), got=score),
     )
 
 
@@ -351,7 +356,7 @@ def small_vocabulary() -> Evidence:
         return np.tile([-9.0, 1, 0], (len(ids), 1))
 
     beam_search(next_logits, np.array([7]), 4, 2, eos_id=0)
-    return true("3 words give at most 3 first hypotheses for a beam of 4", rows[1] <= 3, rows, "<= 3")
+    return true("3 words give at most 3 first hypotheses for a beam of 4", rows[1] <= 3, got=rows, expected="<= 3")
 
 
 @verify("the-demo-decodes-at-most-21-tokens")
@@ -375,7 +380,7 @@ def warmup_helps() -> Evidence:
 
     return all_of(
         same("the full rate at once diverges", descend(0.3, 0), np.inf),
-        true("after 20 steps of warm-up it converges", descend(0.3, 20) < 0.5, descend(0.3, 20), "< 0.5"),
+        true("after 20 steps of warm-up it converges", descend(0.3, 20) < 0.5, got=descend(0.3, 20), expected="< 0.5"),
     )
 
 
@@ -411,7 +416,7 @@ def returned_loss() -> Evidence:
     before = float(cross_entropy(logits, target))
     updated = logits - (softmax(logits) - np.eye(5)[target])
     after = float(cross_entropy(updated, target))
-    return true("the loss after the update is another, and lower", after < before - 0.01, (before, after))
+    return true("the loss after the update is another, and lower", after < before - 0.01, got=(before, after))
 
 
 @verify("the-listed-sampling-defaults-draw-from-50-tokens-at-most")

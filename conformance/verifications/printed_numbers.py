@@ -115,7 +115,7 @@ def demo_rows() -> Evidence:
     _, weights = attention(query, key, key, causal_mask(5))
     return all_of(
         close("sums over keys", weights.sum(-1), np.ones(5), ROUNDING),
-        true("sums over queries are others", np.abs(weights.sum(0) - 1).max() > 0.1, weights.sum(0)),
+        true("sums over queries are others", np.abs(weights.sum(0) - 1).max() > 0.1, got=weights.sum(0)),
     )
 
 
@@ -146,7 +146,7 @@ def last_row() -> Evidence:
     query, key = np.random.default_rng(42).standard_normal((2, 5, 8))
     _, weights = attention(query, key, key, causal_mask(5))
     return all_of(
-        true("row 'mat' has no zero", weights[-1].min() > 0, weights[-1], "> 0"),
+        true("row 'mat' has no zero", weights[-1].min() > 0, got=weights[-1], expected="> 0"),
         same("the upper right triangle is zero", np.triu(weights, 1), np.zeros((5, 5))),
     )
 
@@ -201,7 +201,7 @@ def man_and_neighbour() -> Evidence:
     right = all_of(
         same("characters of the sentence", len(NEIGHBOUR), 18),
         same("between 'man' and 'neighbour'", neighbour - man - len("男人"), 3),
-        true("the long gap lies before 'man'", man - determiner - 2 > 3 * 2, man - determiner - 2, "> 6"),
+        true("the long gap lies before 'man'", man - determiner - 2 > 3 * 2, got=man - determiner - 2, expected="> 6"),
     )
     return erratum("many words between 'man' and 'neighbour'", True, neighbour - man - len("男人") > 4, right)
 
@@ -274,6 +274,6 @@ def warmup_sketch() -> Evidence:
     before, after = rate[1] - rate[0], rate[1] - rate[2]
     return all_of(
         close("linear: half the rate at half the warm-up", rate[0] / rate[1], 0.5, ROUNDING),
-        true("the descent is less than half as steep as the ascent", after < before / 2, (before, after)),
+        true("the descent is less than half as steep as the ascent", after < before / 2, got=(before, after)),
         rounds_to("rate at 2 and 4 times the warm-up", np.array(rate[3:]) / rate[1], [0.70711, 0.5], 5),
     )

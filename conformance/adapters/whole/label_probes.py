@@ -50,7 +50,7 @@ class LabelProbes(LossProbes):
             found = re.search(r"ignore_index\s*=\s*(-?\d+)", source)
             if found:
                 return int(found.group(1))
-            if re.search(r"ignore_index\s*=\s*[\w.]*pad", source) and self.pad_id is not None:
+            if re.search(r"ignore_index\s*=\s*[\w.]*pad", source, re.I) and self.pad_id is not None:
                 return self.pad_id
             if re.search(r"ignore_index\s*=\s*[\w.]+\s*[,)]", source) and (told := self._told_to_ignore()) is not None:
                 return told
