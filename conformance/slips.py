@@ -87,7 +87,7 @@ def cut_apart(tree: ast.AST) -> Iterator[tuple[str, ast.AST]]:
     """Where tokens keep their end, ``ids[-n:]``, and what stands beside them its beginning, ``labels[:n]``, or the
     other way round."""
     for function in (node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.Module)):
-        for block in _blocks(function):
+        for block in blocks(function):
             yield from _cut_apart_in(block)
     for node in ast.walk(tree):
         if isinstance(node, ast.Tuple | ast.List | ast.Dict) and isinstance(getattr(node, "ctx", ast.Load()), ast.Load):
@@ -160,7 +160,7 @@ def last_group_lost(tree: ast.AST) -> Iterator[tuple[str, ast.AST]]:
     """Where a loop hands a full group on before it adds to the next one, and nothing hands on the last one behind it:
     that always holds something."""
     for function in (node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.Module)):
-        for block in _blocks(function):
+        for block in blocks(function):
             for loop in (one for one in block if isinstance(one, ast.For) and not one.orelse):
                 for name, place in _groups_of(loop):
                     behind = (one for one in ast.walk(function) if getattr(one, "lineno", 0) > (loop.end_lineno or 0))
@@ -168,14 +168,14 @@ def last_group_lost(tree: ast.AST) -> Iterator[tuple[str, ast.AST]]:
                         yield f"what {name} holds behind the loop is left out", place
 
 
-def _blocks(function: ast.AST) -> Iterator[list[ast.stmt]]:
+def blocks(function: ast.AST) -> Iterator[list[ast.stmt]]:
     """The lists of statements in a function or file, without those of the functions in it."""
     for _, value in ast.iter_fields(function):
         if isinstance(value, list) and value and isinstance(value[0], ast.stmt):
             yield value
             for statement in value:
                 if not isinstance(statement, ast.FunctionDef | ast.ClassDef):
-                    yield from _blocks(statement)
+                    yield from blocks(statement)
 
 
 def _groups_of(loop: ast.For) -> Iterator[tuple[str, ast.AST]]:

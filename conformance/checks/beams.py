@@ -179,13 +179,13 @@ def _of_one_history(subject: Any, writer: Any, seed: int) -> Evidence | None:
     for fed, scores in written.beams[1:]:
         texts = [(*text, int(word)) for text in known[-1] for word in set(fed.tolist())]
         given = None if src is None else np.repeat(src, len(texts), 0)
-        logarithms = log_softmax(subject.next_logits(np.array(texts), given))
-        rows = [(word, log_softmax(row[None])[0]) for word, row in zip(fed, scores, strict=True) if row.max() > -1e6]
+        logits = subject.next_logits(np.array(texts), given)
+        rows = [(word, row) for word, row in zip(fed, scores, strict=True) if row.max() > -1e6]
         known.append(
             {
                 text
-                for text, own in zip(texts, logarithms, strict=True)
-                if any(text[-1] == word and np.allclose(own, row, atol=1e-3) for word, row in rows)
+                for text, own in zip(texts, logits, strict=True)
+                if any(text[-1] == word and _ranked_by(own, row) for word, row in rows)
             }
         )
         if not known[-1]:
@@ -338,6 +338,13 @@ def _worth(subject: Any, writer: Any) -> Iterator[Evidence]:
             place=writer.line_of(r"//|div\(|%|divmod|\[:?,?\s*\w*(beam|parent|origin|prev)\w*\]"),
             mend="the beam of an index over all beams and words is index // vocabulary, its word index % vocabulary",
         )
+
+
+def _ranked_by(own: Array, row: Array) -> bool:
+    """Whether logits give the numbers by which a beam ranks its next words, but for words that are never taken."""
+    taken = row > -1e6
+    chances = (log_softmax(np.where(taken, one, -np.inf)[None])[0][taken] for one in (own, row))
+    return np.allclose(*chances, atol=1e-3)
 
 
 @check("beam-search-searches-for-each-text-alone", roles=KINDS)

@@ -110,8 +110,6 @@ def planned(name: str, function: Callable[..., Any], method: bool, subject: Text
             raise NotProvided(f"{name} asks for {parameter.name}, whose meaning is not known")
     if not prompt:
         raise NotProvided(f"{name} takes no prompt first")
-    if tells_of and (beam or "beams" in options):  # its first rows are of one beam each, and none of a sample
-        raise NotProvided(f"{name} begins by itself, and searches by beams")
     return Writer(name, function, method, options, prompt, beam=beam, tells_of=tells_of)
 
 

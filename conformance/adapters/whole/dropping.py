@@ -72,7 +72,7 @@ class _Dropouts(TorchFunctionMode):
 
 def _is_one_a_sample(mask: torch.Tensor) -> bool:
     """Whether a random mask has one number for each sample: it drops a path, and no single numbers."""
-    return mask.dim() > 1 and mask.numel() == mask.shape[0]
+    return mask.dim() > 0 and mask.numel() == mask.shape[0]
 
 
 def _block_of(module: nn.Module, path: str) -> str:

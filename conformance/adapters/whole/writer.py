@@ -214,7 +214,8 @@ class Writer(Declared):
             value = given.get(self.options["start"], self.default("start"))
             if isinstance(value, int):
                 return np.full((len(raw), 1), value)
-        if steps and steps[0].first is not None:
+        by_beams = self.tells_of and (self.beam or self.has("beams"))  # its choices are not those of a sample
+        if steps and steps[0].first is not None and not (by_beams and begun is not None):
             return steps[0].first[:, None]
         if begun is not None:
             return begun[:, None]

@@ -1,0 +1,296 @@
+"""Slips of training loops that the text of a file shows by itself: gradients, clipping, schedules, what is kept as best.
+
+Each rule takes the syntax tree of a file and gives `(what is written, its node)`, as those of `slips` do.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+
+from conformance.slips import FALLS, RISES, Slip, assigned, blocks
+
+Found = Iterator[tuple[str, ast.AST]]
+Function = ast.FunctionDef | ast.AsyncFunctionDef | ast.Module
+Loop = ast.For | ast.While
+
+_OPTIMIZER = re.compile(r"(\w+\.)*_?\w*opt(im(izer)?s?)?\w*(\[\w+\])?", re.IGNORECASE)
+_SCHEDULE = re.compile(r"(\w+\.)*\w*sched\w*", re.IGNORECASE)
+_ACCUMULATES = re.compile(r"%|accum", re.IGNORECASE)
+
+
+def _functions(tree: ast.AST) -> Iterator[Function]:
+    return (node for node in ast.walk(tree) if isinstance(node, Function))
+
+
+def _inside(node: ast.AST) -> Iterator[ast.AST]:
+    """A node and all in it, but what other functions hold."""
+    yield node
+    for child in ast.iter_child_nodes(node):
+        if not isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.Lambda):
+            yield from _inside(child)
+
+
+def _loops(function: Function) -> Iterator[Loop]:
+    for statement in function.body:
+        yield from (node for node in _inside(statement) if isinstance(node, Loop))
+
+
+def _calls(node: ast.AST, method: str, of: re.Pattern[str] | None = None) -> list[ast.Call]:
+    """The calls of a method in a node, of what is called so."""
+    return [
+        one
+        for one in _inside(node)
+        if isinstance(one, ast.Call)
+        and isinstance(one.func, ast.Attribute)
+        and one.func.attr == method
+        and (of is None or of.fullmatch(ast.unparse(one.func.value)) is not None)
+    ]
+
+
+def _steps(node: ast.AST) -> list[ast.Call]:
+    """The steps of an optimizer, also those that a gradient scaler makes."""
+    scaled = [one for one in _calls(node, "step") if one.args and _OPTIMIZER.fullmatch(ast.unparse(one.args[0]))]
+    own = [one for one in _calls(node, "step", _OPTIMIZER) if not _SCHEDULE.fullmatch(_owner(one))]
+    return [*own, *(one for one in scaled if one not in own)]
+
+
+def _owner(call: ast.Call) -> str:
+    return ast.unparse(call.func.value) if isinstance(call.func, ast.Attribute) else ""
+
+
+def _clips(node: ast.AST) -> list[ast.Call]:
+    names = ("clip_grad_norm_", "clip_grad_value_")
+    found = (one for one in _inside(node) if isinstance(one, ast.Call))
+    return [one for one in found if ast.unparse(one.func).rpartition(".")[2] in names]
+
+
+def _flat(block: list[ast.stmt]) -> list[ast.stmt]:
+    """The statements of a block, with those of its ``with`` blocks in their places."""
+    return [
+        inner for one in block for inner in (_flat(one.body) if isinstance(one, ast.With | ast.AsyncWith) else [one])
+    ]
+
+
+def _plain(statement: ast.stmt) -> bool:
+    """Whether it runs whenever its block does, and once."""
+    return isinstance(statement, ast.Expr | ast.Assign | ast.AugAssign | ast.AnnAssign)
+
+
+# --- gradients ------------------------------------------------------------------------------------
+
+
+def thrown_away(tree: ast.AST) -> Found:
+    """Where gradients are cleared before a step has used them: in each pass of a loop that steps after several, or
+    between the backward pass and the step."""
+    for function in _functions(tree):
+        for loop in _loops(function):
+            yield from _cleared_each_pass(loop)
+        for block in blocks(function):
+            yield from _cleared_before_the_step(_flat(block))
+
+
+def _cleared_each_pass(loop: Loop) -> Found:
+    body = _flat(loop.body)
+    clears = [call for one in body if _plain(one) for call in _calls(one, "zero_grad")]
+    steps_now = [call for one in body if _plain(one) for call in _steps(one)]
+    waits = [one for one in body if isinstance(one, ast.If) and _ACCUMULATES.search(ast.unparse(one.test))]
+    if clears and not steps_now and any(_steps(one) for one in waits) and any(_calls(one, "backward") for one in body):
+        yield f"{ast.unparse(clears[0])} in each pass, a step where {ast.unparse(_waiting(waits).test)}", clears[0]
+
+
+def _waiting(waits: list[ast.If]) -> ast.If:
+    return next(one for one in waits if _steps(one))
+
+
+def _cleared_before_the_step(block: list[ast.stmt]) -> Found:
+    marks: list[tuple[str, ast.Call]] = []
+    for one in block:
+        if _plain(one):
+            for what, calls in (
+                ("backward", _calls(one, "backward")),
+                ("clear", _calls(one, "zero_grad")),
+                ("step", _steps(one)),
+            ):
+                marks += [(what, call) for call in calls]
+    marks.sort(key=lambda mark: (mark[1].lineno, mark[1].col_offset))
+    for (first, _), (second, clear), (third, _) in zip(marks, marks[1:], marks[2:], strict=False):
+        if (first, second, third) == ("backward", "clear", "step"):
+            yield f"{ast.unparse(clear)} between backward() and step()", clear
+
+
+def never_cleared(tree: ast.AST) -> Found:
+    """Where a loop makes backward passes and steps, and nothing in the file clears gradients."""
+    text = ast.unparse(tree)
+    if re.search(r"zero_grad|\.grad\s*=|grad\.(zero_|detach_)|\.zero_\(|autograd\.grad|set_to_none", text):
+        return
+    for function in _functions(tree):
+        for loop in _loops(function):
+            body = _flat(loop.body)
+            passes = [call for one in body if _plain(one) for call in _calls(one, "backward")]
+            steps = [call for one in body if _plain(one) for call in _steps(one)]
+            if passes and steps:
+                yield f"{ast.unparse(steps[0])} without zero_grad()", steps[0]
+
+
+# --- clipping -------------------------------------------------------------------------------------
+
+
+def clipped_too_late(tree: ast.AST) -> Found:
+    """Where gradients are clipped when the step has used them."""
+    for function in _functions(tree):
+        for block in blocks(function):
+            flat = [one for one in _flat(block) if _plain(one)]
+            for at, one in enumerate(flat):
+                before, behind = flat[:at], flat[at + 1 :]
+                used = next(
+                    (n for n in range(at - 1, -1, -1) if _steps(before[n]) or _calls(before[n], "backward")), -1
+                )
+                if _clips(one) and used >= 0 and _steps(before[used]) and not any(_steps(other) for other in behind):
+                    if any(_calls(other, "backward") for other in before[:used]):
+                        yield f"{ast.unparse(_clips(one)[0])} behind step()", one
+
+
+# --- what is kept as the best ---------------------------------------------------------------------
+
+
+def kept_by_reference(tree: ast.AST) -> Found:
+    """Where the state of a model that goes on to learn is kept without a copy, and loaded again behind the loop."""
+    for function in _functions(tree):
+        loaded = [call for one in function.body for call in _calls(one, "load_state_dict")]
+        for loop in _loops(function):
+            learns = re.search(r"\.step\(|\.backward\(|train\w*\(|fit\w*\(|epoch", ast.unparse(loop))
+            for node in _inside(loop) if learns else ():
+                for to, given in assigned(node):
+                    name = to.id if isinstance(to, ast.Name) else ""
+                    again = [c for c in loaded if c.args and ast.unparse(c.args[0]) == name and c.lineno > _end(loop)]
+                    if name and again and _is_state(given):
+                        yield f"{name} = {ast.unparse(given)}", node
+
+
+def _end(loop: Loop) -> int:
+    return loop.end_lineno or loop.lineno
+
+
+def _is_state(given: ast.expr) -> bool:
+    """Whether it is ``model.state_dict()``, as it is or in a new dict of the same tensors."""
+    if isinstance(given, ast.DictComp):
+        held = ast.unparse(given.value)
+        same = re.fullmatch(r"\w+(\.(data|detach\(\)))*", held) is not None
+        return same and "state_dict()" in ast.unparse(given.generators[0].iter)
+    if isinstance(given, ast.Call) and ast.unparse(given.func) in ("dict", "OrderedDict", "copy.copy"):
+        return len(given.args) == 1 and _is_state(given.args[0])
+    return isinstance(given, ast.Call) and isinstance(given.func, ast.Attribute) and given.func.attr == "state_dict"
+
+
+_HIGH = re.compile(r"(float|np\.float64)\(['\"]\+?inf(inity)?['\"]\)|(math|np|torch|numpy)\.inf|1e\d+|10 \*\* \d+")
+_LOW = re.compile(r"-(.+)|0|0\.0")
+
+
+def worst_kept(tree: ast.AST) -> Found:
+    """Where what is kept as the best begins above all numbers, and only a larger one would take its place, or the other
+    way round; or where a loss takes the place of a smaller one."""
+    for function in _functions(tree):
+        first: dict[str, str] = {}
+        for statement in function.body:
+            for node in _inside(statement):
+                for to, given in assigned(node):
+                    first.setdefault(ast.unparse(to), ast.unparse(given))
+        for statement in function.body:
+            for test in (node for node in _inside(statement) if isinstance(node, ast.If)):
+                yield from _worse_taken(test, first)
+
+
+def _worse_taken(test: ast.If, first: dict[str, str]) -> Found:
+    if not isinstance(test.test, ast.Compare) or len(test.test.ops) != 1:
+        return
+    left, right, sign = test.test.left, test.test.comparators[0], test.test.ops[0]
+    if not isinstance(sign, ast.Lt | ast.LtE | ast.Gt | ast.GtE):
+        return
+    rises = isinstance(sign, ast.Gt | ast.GtE)
+    for best, new, larger in ((right, left, rises), (left, right, not rises)):
+        name, taken = ast.unparse(best), ast.unparse(new)
+        kept = any(
+            ast.unparse(to) == name and ast.unparse(value) == taken for one in test.body for to, value in assigned(one)
+        )
+        begins = first.get(name, "")
+        high, low = _HIGH.fullmatch(begins) is not None, _LOW.fullmatch(begins) is not None
+        falls, gains = FALLS.search(taken) is not None, RISES.search(taken) is not None
+        never = (high and larger) or (begins.startswith("-") and low and not larger)
+        worse = falls != gains and (falls == larger) and (high or low) and not taken.startswith("-")
+        if kept and (never or worse):
+            yield f"{ast.unparse(test.test)}, from {begins} on", test
+
+
+# --- schedules ------------------------------------------------------------------------------------
+
+_EPOCHS = re.compile(r"(\w+\.)*(n_|num_|max_|total_)?epochs", re.IGNORECASE)
+_LENGTHS = re.compile(r"T_max|total\w*|(num_)?training_steps|\w*steps|t_total|max_iters?")
+
+
+def schedules_of_other_steps(tree: ast.AST) -> Found:
+    """Where a schedule is as long as all batches of all epochs and is moved once an epoch, or is as long as the epochs
+    and is moved with each batch."""
+    for function in _functions(tree):
+        products, schedules = _lengths(function), dict(_schedules(function))
+        for outer in (loop for loop in _loops(function) if _over_epochs(loop)):
+            inner = [node for one in outer.body for node in _inside(one) if isinstance(node, Loop)]
+            in_batches = {_owner(call): call for loop in inner for call in _calls(loop, "step")}
+            in_epochs = {_owner(call): call for call in _calls(outer, "step") if call not in in_batches.values()}
+            in_epochs = {name: call for name, call in in_epochs.items() if name not in in_batches}
+            if not any(_calls(loop, "backward") for loop in inner):
+                continue
+            for name, made in schedules.items():
+                counts = _counts(made, products)
+                if counts == "batches" and name in in_epochs:
+                    yield f"{name}.step() once an epoch, made by {_short(made)}", in_epochs[name]
+                elif counts == "epochs" and name in in_batches:
+                    yield f"{name}.step() with each batch, made by {_short(made)}", in_batches[name]
+
+
+def _over_epochs(loop: Loop) -> bool:
+    return isinstance(loop, ast.For) and re.search("epoch", f"{ast.unparse(loop.target)} {ast.unparse(loop.iter)}") is not None
+
+
+def _lengths(function: Function) -> set[str]:
+    """The names of what is a number of epochs times a length."""
+    return {
+        ast.unparse(to)
+        for one in function.body
+        for node in _inside(one)
+        for to, given in assigned(node)
+        if _is_product(given)
+    }
+
+
+def _is_product(value: ast.expr) -> bool:
+    text = ast.unparse(value)
+    return (
+        isinstance(value, ast.BinOp) and isinstance(value.op, ast.Mult) and "len(" in text and "epoch" in text.lower()
+    )
+
+
+def _schedules(function: Function) -> Iterator[tuple[str, ast.Call]]:
+    for one in function.body:
+        for node in _inside(one):
+            for to, given in assigned(node):
+                for name in to.elts if isinstance(to, ast.Tuple) else [to]:
+                    if isinstance(given, ast.Call) and _SCHEDULE.fullmatch(ast.unparse(name)):
+                        yield ast.unparse(name), given
+
+
+def _counts(made: ast.Call, products: set[str]) -> str:
+    """ "batches" or "epochs", by what a schedule is told of its length; "" where that says neither."""
+    given = [*made.args, *(word.value for word in made.keywords)]
+    if any(ast.unparse(one) in products or _is_product(one) for one in given):
+        return "batches"
+    lengths = [word.value for word in made.keywords if word.arg and _LENGTHS.fullmatch(word.arg)]
+    if ast.unparse(made.func).endswith("CosineAnnealingLR"):
+        lengths += made.args[1:2]
+    return "epochs" if any(_EPOCHS.fullmatch(ast.unparse(one)) for one in lengths) else ""
+
+
+def _short(made: ast.Call) -> str:
+    text = ast.unparse(made)
+    return text if len(text) < 80 else text[:77] + "..."
