@@ -1,4 +1,4 @@
-"""Slips of training loops that the text of a file shows by itself: gradients, clipping, schedules, what is kept as best.
+"""Slips of training loops that the text of a file shows by itself: gradients, clipping, schedules, what is kept.
 
 Each rule takes the syntax tree of a file and gives `(what is written, its node)`, as those of `slips` do.
 """
@@ -147,9 +147,9 @@ def clipped_too_late(tree: ast.AST) -> Found:
                 used = next(
                     (n for n in range(at - 1, -1, -1) if _steps(before[n]) or _calls(before[n], "backward")), -1
                 )
-                if _clips(one) and used >= 0 and _steps(before[used]) and not any(_steps(other) for other in behind):
-                    if any(_calls(other, "backward") for other in before[:used]):
-                        yield f"{ast.unparse(_clips(one)[0])} behind step()", one
+                is_behind = used >= 0 and bool(_steps(before[used])) and not any(map(_steps, behind))
+                if _clips(one) and is_behind and any(_calls(other, "backward") for other in before[:used]):
+                    yield f"{ast.unparse(_clips(one)[0])} behind step()", one
 
 
 # --- what is kept as the best ---------------------------------------------------------------------
@@ -250,7 +250,10 @@ def schedules_of_other_steps(tree: ast.AST) -> Found:
 
 
 def _over_epochs(loop: Loop) -> bool:
-    return isinstance(loop, ast.For) and re.search("epoch", f"{ast.unparse(loop.target)} {ast.unparse(loop.iter)}") is not None
+    return (
+        isinstance(loop, ast.For)
+        and re.search("epoch", f"{ast.unparse(loop.target)} {ast.unparse(loop.iter)}") is not None
+    )
 
 
 def _lengths(function: Function) -> set[str]:
@@ -294,3 +297,59 @@ def _counts(made: ast.Call, products: set[str]) -> str:
 def _short(made: ast.Call) -> str:
     text = ast.unparse(made)
     return text if len(text) < 80 else text[:77] + "..."
+
+
+GRADIENTS = Slip(
+    rule=thrown_away,
+    asked="the gradients of the passes before a step",
+    expected="all are used",
+    got="cleared before the step",
+    sentence="Gradients are cleared before a step has used them: what those passes taught is lost.",
+    mend="Clear them once a step: behind step(), or before the first backward pass of the next one.",
+    nothing="no gradients were seen that are cleared before their step",
+)
+OLD_GRADIENTS = Slip(
+    rule=never_cleared,
+    asked="the gradients of a step",
+    expected="those of its own passes",
+    got="the sum of all passes so far",
+    sentence="Nothing clears the gradients: each step goes along the sum of all passes since the beginning.",
+    mend="optimizer.zero_grad() once a step",
+    nothing="no loop was seen that steps and clears no gradients",
+)
+CLIPPING = Slip(
+    rule=clipped_too_late,
+    asked="gradients that are clipped",
+    expected="clipped before the step",
+    got="clipped behind it",
+    sentence="Gradients are clipped when the step has used them: the clipping does nothing.",
+    mend="backward(), then clip, then step()",
+    nothing="no gradients were seen that are clipped behind their step",
+)
+KEPT = Slip(
+    rule=kept_by_reference,
+    asked="the state that is kept",
+    expected="a copy",
+    got="the tensors that go on to learn",
+    sentence="A state dict holds the model's own tensors: what is kept changes with every step, and is the last state.",
+    mend="copy.deepcopy(model.state_dict())",
+    nothing="no state was seen that is kept while its model learns on, and loaded again",
+)
+BEST = Slip(
+    rule=worst_kept,
+    asked="what is kept as the best",
+    expected="the best so far",
+    got="compared the wrong way round",
+    sentence="The comparison stands the wrong way round: what is kept as the best is never the best.",
+    mend="Less is better for a loss, from infinity on; more for a share of hits, from 0 on.",
+    nothing="nothing was seen that is kept where it is the best so far",
+)
+SCHEDULES = Slip(
+    rule=schedules_of_other_steps,
+    asked="the steps of the schedule",
+    expected="as many as it is made for",
+    got="counted otherwise",
+    sentence="The schedule is made for another number of steps than it makes: batches are no epochs.",
+    mend="Step it with each batch if its length is epochs * len(loader), once an epoch if it is the epochs.",
+    nothing="no schedule was seen whose length is said in batches or epochs",
+)

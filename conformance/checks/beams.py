@@ -343,8 +343,8 @@ def _worth(subject: Any, writer: Any) -> Iterator[Evidence]:
 def _ranked_by(own: Array, row: Array) -> bool:
     """Whether logits give the numbers by which a beam ranks its next words, but for words that are never taken."""
     taken = row > -1e6
-    chances = (log_softmax(np.where(taken, one, -np.inf)[None])[0][taken] for one in (own, row))
-    return np.allclose(*chances, atol=1e-3)
+    mine, theirs = (log_softmax(np.where(taken, one, -np.inf)[None])[0][taken] for one in (own, row))
+    return np.allclose(mine, theirs, atol=1e-3)
 
 
 @check("beam-search-searches-for-each-text-alone", roles=KINDS)

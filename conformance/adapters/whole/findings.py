@@ -210,6 +210,26 @@ FINDINGS: dict[str, str] = {
     "results-of-the-last-group-are-kept": (
         "What is put together in groups is all handed on, the last group too (Python documentation, itertools.batched)."
     ),
+    "results-of-training-use-all-gradients": (
+        "Gradients add up until they are cleared, which is done once a step (PyTorch documentation, "
+        "Optimizer.zero_grad)."
+    ),
+    "results-of-training-start-from-no-gradients": (
+        "Gradients add up whenever backward() is called (PyTorch documentation, Zeroing out gradients in PyTorch)."
+    ),
+    "results-of-training-are-clipped-before-a-step": (
+        "Gradients are clipped for the step that follows (PyTorch documentation, clip_grad_norm_)."
+    ),
+    "results-of-training-are-copied-when-kept": (
+        "state_dict() returns a reference and not a copy (PyTorch documentation, Saving and loading models)."
+    ),
+    "results-of-training-that-are-best-are-kept": (
+        "Early stopping keeps the parameters of the least validation error (Goodfellow et al. 2016, "
+        "Deep Learning, algorithm 7.1)."
+    ),
+    "results-of-training-follow-their-schedule": (
+        "A schedule by the batch makes epochs times batches steps (PyTorch documentation, OneCycleLR)."
+    ),
     "results-of-methods-are-kept": (
         "Methods that change a tensor have an underscore behind their name; all others give a new one, which must be "
         "used (torch.Tensor, documentation: initializing and basic operations)."

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from torch import nn
 
-from conformance import slips
+from conformance import slips, slips_of_training
 from conformance.adapters.whole.class_source import file_of
 from conformance.adapters.whole.findings import Finding
 from conformance.adapters.whole.record import Place, Record
@@ -20,6 +20,12 @@ _TOLD = {
     "results-of-the-last-group-are-kept": slips.GROUPS,
     "results-of-ranks-count-the-first-k": slips.RANKS,
     "attention-moves-its-heads-back": slips.HEADS,
+    "results-of-training-use-all-gradients": slips_of_training.GRADIENTS,
+    "results-of-training-start-from-no-gradients": slips_of_training.OLD_GRADIENTS,
+    "results-of-training-are-clipped-before-a-step": slips_of_training.CLIPPING,
+    "results-of-training-are-copied-when-kept": slips_of_training.KEPT,
+    "results-of-training-that-are-best-are-kept": slips_of_training.BEST,
+    "results-of-training-follow-their-schedule": slips_of_training.SCHEDULES,
 }
 
 

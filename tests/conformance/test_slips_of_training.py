@@ -1,0 +1,158 @@
+"""Training loops that are wrong by their text are told, and right ones in many forms are not."""
+
+from __future__ import annotations
+
+import ast
+from textwrap import dedent, indent
+
+import pytest
+
+from conformance import slips_of_training as slips
+
+
+def told(slip, text):
+    return [written for written, _ in slip.rule(ast.parse(dedent(text)))]
+
+
+def loop(body, before="", behind="", epochs=False):
+    inner = "for step, batch in enumerate(loader):\n" + indent(dedent(body), "    ")
+    whole = "for epoch in range(epochs):\n" + indent(inner, "    ") if epochs else inner
+    return "def train(model, loader, epochs):\n" + indent(f"{dedent(before)}\n{whole}\n{dedent(behind)}\n", "    ")
+
+
+@pytest.mark.parametrize(
+    ("body", "is_told"),
+    [
+        ("opt.zero_grad()\nloss(batch).backward()\nopt.step()", False),
+        ("loss(batch).backward()\nopt.step()\nopt.zero_grad()", False),
+        ("opt.zero_grad(), loss(batch).backward(), opt.step()", False),
+        ("loss(batch).backward()\nopt.zero_grad()\nopt.step()", True),
+        ("with amp():\n    value = loss(batch)\nvalue.backward()\nmodel.zero_grad()\nopt.step()", True),
+        ("opt.zero_grad()\nloss(batch).backward()\nif (step + 1) % n == 0:\n    opt.step()", True),
+        ("opt.zero_grad()\nscaler.scale(loss(batch)).backward()\nif step % n == 0:\n    scaler.step(opt)", True),
+        ("loss(batch).backward()\nif (step + 1) % n == 0:\n    opt.step()\n    opt.zero_grad()", False),
+        ("if step % n == 0:\n    opt.zero_grad()\nloss(batch).backward()\nif step % n == n - 1:\n    opt.step()", False),
+        ("opt.zero_grad()\nloss(batch).backward()\nif clip:\n    clip_(model)\nopt.step()", False),
+        ("opt.zero_grad()\nloss(batch).backward()\nif scaler:\n    scaler.step(opt)\nelse:\n    opt.step()", False),
+        ("for part in batch:\n    loss(part).backward()\nopt.step()\nopt.zero_grad()", False),
+        ("fake.backward()\nd_opt.step()\ng_opt.zero_grad()\nloss(batch).backward()\ng_opt.step()", False),
+    ],
+)
+def test_gradients_are_used_before_they_are_cleared(body, is_told):
+    assert bool(told(slips.GRADIENTS, loop(body))) == is_told
+
+
+@pytest.mark.parametrize(
+    ("body", "is_told"),
+    [
+        ("loss(batch).backward()\noptimizer.step()", True),
+        ("loss(batch).backward()\nself.opt.step()", True),
+        ("loss(batch).backward()\noptimizer.step()\noptimizer.zero_grad()", False),
+        ("loss(batch).backward()\noptimizer.step()\nfor p in model.parameters():\n    p.grad = None", False),
+        ("loss(batch).backward()\nengine.step()", False),
+        ("loss(batch).backward()\nscheduler.step()", False),
+    ],
+)
+def test_gradients_are_cleared_somewhere(body, is_told):
+    assert bool(told(slips.OLD_GRADIENTS, loop(body))) == is_told
+
+
+CLIP = "clip_grad_norm_(model.parameters(), 1.0)"
+
+
+@pytest.mark.parametrize(
+    ("body", "is_told"),
+    [
+        (f"opt.zero_grad()\nloss(batch).backward()\n{CLIP}\nopt.step()", False),
+        (f"opt.zero_grad()\nloss(batch).backward()\nopt.step()\ntorch.nn.utils.{CLIP}", True),
+        (f"loss(batch).backward()\nopt.step()\nother(batch).backward()\n{CLIP}\nopt.step()", False),
+        (f"scaler.scale(loss(batch)).backward()\nscaler.step(opt)\n{CLIP}\nscaler.update()", True),
+        (f"{CLIP}\nopt.step()", False),
+    ],
+)
+def test_gradients_are_clipped_before_the_step(body, is_told):
+    assert bool(told(slips.CLIPPING, loop(body))) == is_told
+
+
+STEPS = "loss(batch).backward()\nopt.step()\n"
+
+
+@pytest.mark.parametrize(
+    ("kept", "behind", "is_told"),
+    [
+        ("model.state_dict()", "model.load_state_dict(best)", True),
+        ("copy.copy(model.state_dict())", "model.load_state_dict(best)", True),
+        ("{k: v.detach() for k, v in model.state_dict().items()}", "model.load_state_dict(best)", True),
+        ("{k: v.detach().clone() for k, v in model.state_dict().items()}", "model.load_state_dict(best)", False),
+        ("{k: v.cpu() for k, v in model.state_dict().items()}", "model.load_state_dict(best)", False),  # copied on a GPU
+        ("copy.deepcopy(model.state_dict())", "model.load_state_dict(best)", False),
+        ("model.state_dict()", "torch.save(best, path)", False),
+        ("model.state_dict()", "model.load_state_dict(other)", False),
+    ],
+)
+def test_a_state_that_is_kept_is_a_copy(kept, behind, is_told):
+    assert bool(told(slips.KEPT, loop(f"{STEPS}if better:\n    best = {kept}", behind=behind))) == is_told
+
+
+def test_a_state_that_nothing_changes_may_be_kept_as_it_is():
+    text = "def merge(models):\n    for model in models:\n        best = model.state_dict()\n    model.load_state_dict(best)"
+    assert not told(slips.KEPT, text)
+
+
+@pytest.mark.parametrize(
+    ("begins", "test", "is_told"),
+    [
+        ("float('inf')", "val_loss < best", False),
+        ("float('inf')", "best > val_loss", False),
+        ("float('inf')", "val_loss > best", True),
+        ("math.inf", "best < val['loss']", True),
+        ("0.0", "accuracy > best", False),
+        ("-1", "accuracy < best", True),
+        ("0", "f1 < best", True),
+        ("float('inf')", "accuracy < best", True),  # the least share of hits is kept
+        ("0.0", "val_loss > best", True),
+        ("-float('inf')", "-val_loss > best", False),
+        ("float('inf')", "distance < best", False),
+        ("start", "val_loss > best", False),
+        ("None", "val_loss > best", False),
+    ],
+)
+def test_the_better_one_is_kept(begins, test, is_told):
+    new = test.replace("best", "").strip(" <>")
+    text = loop(f"{STEPS}if {test}:\n    best = {new}", before=f"best = {begins}", epochs=True)
+    assert bool(told(slips.BEST, text)) == is_told
+
+
+@pytest.mark.parametrize(
+    ("made", "with_batch", "an_epoch", "is_told"),
+    [
+        ("OneCycleLR(opt, 1e-3, total_steps=epochs * len(loader))", True, False, False),
+        ("OneCycleLR(opt, 1e-3, total_steps=epochs * len(loader))", False, True, True),
+        ("warm_up(opt, 10, len(loader) * epochs)", False, True, True),
+        ("CosineAnnealingLR(opt, epochs)", False, True, False),
+        ("CosineAnnealingLR(opt, T_max=epochs)", True, False, True),
+        ("CosineAnnealingLR(opt, T_max=epochs * len(loader))", True, False, False),
+        ("StepLR(opt, 10)", True, False, False),
+        ("LambdaLR(opt, rate)", False, True, False),
+    ],
+)
+def test_a_schedule_makes_as_many_steps_as_it_is_made_for(made, with_batch, an_epoch, is_told):
+    body = STEPS + ("scheduler.step()" if with_batch else "pass")
+    text = loop(body, before=f"scheduler = {made}", epochs=True)
+    text += "        scheduler.step()\n" if an_epoch else ""
+    assert bool(told(slips.SCHEDULES, text)) == is_told
+
+
+def test_batches_of_small_batches_are_no_epochs():
+    text = """
+    def train(model, loader, epochs):
+        scheduler = warm_up(opt, 10, epochs * len(loader))
+        for epoch in range(epochs):
+            for batch in loader:
+                for part in batch:
+                    loss(part).backward()
+                opt.step()
+                opt.zero_grad()
+                scheduler.step()
+    """
+    assert not told(slips.SCHEDULES, text)
