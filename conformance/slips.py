@@ -259,7 +259,7 @@ _COUNTED = re.compile(r"(k|ks|top_?k|at|cutoff|n)", re.IGNORECASE)
 
 def ranks_off_by_one(tree: ast.AST) -> Iterator[tuple[str, ast.AST]]:
     """Where a rank that counts from 0, the number of those that are better, is asked to be at most k; or one that
-    counts from 1 to be less than k."""
+    counts from 1 to be less than k; or where one counts from 2, since the own one is counted twice."""
     for function in (node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)):
         firsts: dict[str, int | None] = {}
         for name, value in _named(function):  # one that is given twice, as rank = rank + 1, counts from nobody knows
@@ -269,7 +269,8 @@ def ranks_off_by_one(tree: ast.AST) -> Iterator[tuple[str, ast.AST]]:
                 continue
             first, to = firsts.get(node.left.id), node.comparators[0]
             many = isinstance(to, ast.Name) and _COUNTED.fullmatch(to.id)
-            if many and (first, type(node.ops[0])) in ((0, ast.LtE), (1, ast.Lt)):
+            off = ((0, ast.LtE), (1, ast.Lt), (2, ast.Lt), (2, ast.LtE))
+            if many and (first, type(node.ops[0])) in off:
                 yield ast.unparse(node), node
 
 
@@ -283,16 +284,19 @@ def _named(function: ast.AST) -> Iterator[tuple[str, ast.expr]]:
 
 
 def _first_rank(value: ast.expr) -> int | None:
-    """0 for ``(scores > own).sum(1)``, 1 for the same and one; None for anything else."""
+    """What the best one's rank is: 0 by ``(scores > own).sum(1)``, 1 by ``(scores >= own).sum(1)``, which counts it, too,
+    and one more for what is added; None for anything else."""
     if isinstance(value, ast.BinOp) and isinstance(value.op, ast.Add):
         sides = [value.left, value.right]
         ones = [one for one in sides if isinstance(one, ast.Constant) and one.value == 1]
         rest = [one for one in sides if one not in ones]
-        return 1 if len(ones) == 1 and _first_rank(rest[0]) == 0 else None
+        before = _first_rank(rest[0]) if len(ones) == 1 else None
+        return None if before is None else before + 1
     while isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute):
         if value.func.attr == "sum":
             held = value.func.value
-            return 0 if isinstance(held, ast.Compare) and isinstance(held.ops[0], ast.Gt) else None
+            signs = {ast.Gt: 0, ast.GtE: 1}
+            return signs.get(type(held.ops[0])) if isinstance(held, ast.Compare) else None
         value = value.func.value
     return None
 

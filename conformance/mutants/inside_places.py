@@ -244,3 +244,38 @@ changed(
     breaks=("attention-moves-its-heads-back",),
     defect="The heads are joined where they stand, and each position gets parts of others.",
 )
+changed(
+    "EndOfLongTexts",
+    TAGGER,
+    "class Tagger(",
+    "EOS = 2\n\n\ndef encoded(ids, longest=512):\n    return (ids + [EOS])[:longest]\n\n\nclass Tagger(",
+    breaks=("results-of-long-texts-have-their-end",),
+    defect="Texts are cut when the sign of their end stands behind them.",
+)
+changed(
+    "WindowWithItsTarget",
+    QUANTILES,
+    "class QuantileForecaster(",
+    "def window(series, t, length, horizon):\n    past = series[t - length + 1 : t + 1]\n"
+    "    future = series[t : t + horizon]\n    return past, future\n\n\nclass QuantileForecaster(",
+    breaks=("results-of-windows-end-before-their-target",),
+    defect="The window of the past holds the first step of what is to be forecast.",
+)
+changed(
+    "LevelsOfTheOtherSide",
+    QUANTILES,
+    "class QuantileForecaster(",
+    "def pinball(pred, target, q):\n    error = pred - target[..., None]\n"
+    "    return torch.maximum(q * error, (q - 1) * error).mean()\n\n\nclass QuantileForecaster(",
+    breaks=("results-of-levels-weigh-errors-by-their-sign",),
+    defect="The error of a quantile loss has the other sign.",
+)
+changed(
+    "SharesOfShares",
+    VIT,
+    "        return self.head(self.norm(x[:, 0]))\n",
+    "        return self.head(self.norm(x[:, 0])).softmax(-1)\n\n"
+    "    def predict(self, images):\n        return self(images).softmax(-1)\n",
+    breaks=("results-of-shares-meet-one-softmax",),
+    defect="forward gives shares, and what predicts takes a softmax of them.",
+)

@@ -154,6 +154,7 @@ def test_a_plateau_is_looked_for_the_right_way(mode, measure, is_told):
         ("(s > own).sum(1) + 1", "rank <= k", False),
         ("1 + (s > own).sum(1)", "rank < k", True),
         ("(s >= own).sum(1)", "rank <= k", False),
+        ("(s >= own).sum(1) + 1", "rank <= k", True),  # the own one is counted twice
         ("(s > own).sum(1)", "rank <= limit", False),
         ("order.argmax(1)", "rank <= k", False),
         ("(s > own).sum(1)\n    rank = rank + 1", "rank <= k", False),

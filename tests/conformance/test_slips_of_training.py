@@ -31,7 +31,10 @@ def loop(body, before="", behind="", epochs=False):
         ("opt.zero_grad()\nloss(batch).backward()\nif (step + 1) % n == 0:\n    opt.step()", True),
         ("opt.zero_grad()\nscaler.scale(loss(batch)).backward()\nif step % n == 0:\n    scaler.step(opt)", True),
         ("loss(batch).backward()\nif (step + 1) % n == 0:\n    opt.step()\n    opt.zero_grad()", False),
-        ("if step % n == 0:\n    opt.zero_grad()\nloss(batch).backward()\nif step % n == n - 1:\n    opt.step()", False),
+        (
+            "if step % n == 0:\n    opt.zero_grad()\nloss(batch).backward()\nif step % n == n - 1:\n    opt.step()",
+            False,
+        ),
         ("opt.zero_grad()\nloss(batch).backward()\nif clip:\n    clip_(model)\nopt.step()", False),
         ("opt.zero_grad()\nloss(batch).backward()\nif scaler:\n    scaler.step(opt)\nelse:\n    opt.step()", False),
         ("for part in batch:\n    loss(part).backward()\nopt.step()\nopt.zero_grad()", False),
@@ -84,7 +87,11 @@ STEPS = "loss(batch).backward()\nopt.step()\n"
         ("copy.copy(model.state_dict())", "model.load_state_dict(best)", True),
         ("{k: v.detach() for k, v in model.state_dict().items()}", "model.load_state_dict(best)", True),
         ("{k: v.detach().clone() for k, v in model.state_dict().items()}", "model.load_state_dict(best)", False),
-        ("{k: v.cpu() for k, v in model.state_dict().items()}", "model.load_state_dict(best)", False),  # copied on a GPU
+        (
+            "{k: v.cpu() for k, v in model.state_dict().items()}",
+            "model.load_state_dict(best)",
+            False,
+        ),  # copied on a GPU
         ("copy.deepcopy(model.state_dict())", "model.load_state_dict(best)", False),
         ("model.state_dict()", "torch.save(best, path)", False),
         ("model.state_dict()", "model.load_state_dict(other)", False),
@@ -95,7 +102,8 @@ def test_a_state_that_is_kept_is_a_copy(kept, behind, is_told):
 
 
 def test_a_state_that_nothing_changes_may_be_kept_as_it_is():
-    text = "def merge(models):\n    for model in models:\n        best = model.state_dict()\n    model.load_state_dict(best)"
+    text = "def merge(models):\n    for model in models:\n        best = model.state_dict()\n"
+    text += "    model.load_state_dict(best)"
     assert not told(slips.KEPT, text)
 
 

@@ -230,6 +230,19 @@ FINDINGS: dict[str, str] = {
     "results-of-training-follow-their-schedule": (
         "A schedule by the batch makes epochs times batches steps (PyTorch documentation, OneCycleLR)."
     ),
+    "results-of-long-texts-have-their-end": (
+        "Each sentence ends with a special symbol, which the model learns to write (Sutskever et al. 2014, section 2)."
+    ),
+    "results-of-windows-end-before-their-target": (
+        "A forecast is made of what was known before it (Hyndman and Athanasopoulos 2021, Forecasting, section 5.8)."
+    ),
+    "results-of-levels-weigh-errors-by-their-sign": (
+        "The weight is the level where the truth lies above the answer (Koenker and Bassett 1978, Regression "
+        "quantiles, section 3)."
+    ),
+    "results-of-shares-meet-one-softmax": (
+        "A softmax is taken of logits, which are not normalised (PyTorch documentation, cross_entropy)."
+    ),
     "results-of-methods-are-kept": (
         "Methods that change a tensor have an underscore behind their name; all others give a new one, which must be "
         "used (torch.Tensor, documentation: initializing and basic operations)."

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from torch import nn
 
-from conformance import slips, slips_of_training
+from conformance import slips, slips_of_data, slips_of_training
 from conformance.adapters.whole.class_source import file_of
 from conformance.adapters.whole.findings import Finding
 from conformance.adapters.whole.record import Place, Record
@@ -20,6 +20,10 @@ _TOLD = {
     "results-of-the-last-group-are-kept": slips.GROUPS,
     "results-of-ranks-count-the-first-k": slips.RANKS,
     "attention-moves-its-heads-back": slips.HEADS,
+    "results-of-long-texts-have-their-end": slips_of_data.ENDS,
+    "results-of-windows-end-before-their-target": slips_of_data.WINDOWS,
+    "results-of-levels-weigh-errors-by-their-sign": slips_of_data.LEVELS,
+    "results-of-shares-meet-one-softmax": slips_of_data.SHARES,
     "results-of-training-use-all-gradients": slips_of_training.GRADIENTS,
     "results-of-training-start-from-no-gradients": slips_of_training.OLD_GRADIENTS,
     "results-of-training-are-clipped-before-a-step": slips_of_training.CLIPPING,

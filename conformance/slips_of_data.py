@@ -1,0 +1,232 @@
+"""Slips of what goes into a model and what is made of its answers, that the text of a file shows by itself: ends that
+are cut off, windows that hold their target, levels turned round, softmaxes that are taken twice.
+
+Each rule takes the syntax tree of a file and gives `(what is written, its node)`, as those of `slips` do.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from itertools import pairwise
+
+from conformance.slips import Slip, assigned, blocks
+
+Found = Iterator[tuple[str, ast.AST]]
+
+_END = re.compile(
+    r"(\w+\.)*(\w+_)?(eos|end|stop|eot)(_(id|idx|token|token_id|tok|index))?|['\"]<(/s|eos|end|eot)>['\"]", re.I
+)
+_PAST = re.compile(r"(\w+_)?(past|hist(ory)?|context|lookback|seen|enc(oder)?_in(put)?)(_\w+)?", re.IGNORECASE)
+_FUTURE = re.compile(r"(\w+_)?(future|horizon|targets?|ahead|label)(_\w+)?", re.IGNORECASE)
+_ANSWERS = re.compile(r"(y_?)?(pred\w*|hat|out(put)?s?|forecasts?|y_?hat|yhat|quantile_preds?)", re.IGNORECASE)
+_TRUTH = re.compile(r"targets?|tgt|y|y_?true|true|truth|labels?|actuals?|observed|future", re.IGNORECASE)
+_OF_SOFTMAX = ("softmax", "log_softmax", "cross_entropy")
+
+
+# --- ends -----------------------------------------------------------------------------------------
+
+
+def end_cut_off(tree: ast.AST) -> Found:
+    """Where a list is put together with the sign of the end behind it, and then cut to a length: of long texts the end
+    is lost."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Subscript) and _is_beginning(node) and _ends(node.value):
+            yield ast.unparse(node), node
+    for function in (node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)):
+        for block in blocks(function):
+            for statement, after in pairwise(block):
+                made = [ast.unparse(to) for to, given in assigned(statement) if _ends(given)]
+                for _, given in assigned(after):
+                    if isinstance(given, ast.Subscript) and _is_beginning(given) and ast.unparse(given.value) in made:
+                        yield ast.unparse(after), after
+
+
+def _is_beginning(node: ast.Subscript) -> bool:
+    """Whether it is ``x[:n]`` for a name or attribute n: a fixed number may be a piece that is shown."""
+    cut = node.slice
+    if not isinstance(cut, ast.Slice) or cut.lower is not None or cut.step is not None:
+        return False
+    return isinstance(cut.upper, ast.Name | ast.Attribute)
+
+
+def _ends(value: ast.expr) -> bool:
+    """Whether it is a sum of lists whose last one is the sign of the end."""
+    if not isinstance(value, ast.BinOp) or not isinstance(value.op, ast.Add):
+        return False
+    last = value.right
+    return isinstance(last, ast.List) and len(last.elts) == 1 and _END.fullmatch(ast.unparse(last.elts[0])) is not None
+
+
+# --- windows --------------------------------------------------------------------------------------
+
+
+def windows_that_hold_their_target(tree: ast.AST) -> Found:
+    """Where a window of the past ends behind the beginning of what is to be forecast."""
+    for function in (node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)):
+        ends: dict[str, ast.expr] = {}
+        begins: dict[str, tuple[ast.expr, ast.AST]] = {}
+        for node in ast.walk(function):
+            for to, given in assigned(node):
+                cut = _bounds(given)
+                if not isinstance(to, ast.Name) or cut is None:
+                    continue
+                if _PAST.fullmatch(to.id) and cut[1] is not None:
+                    ends[to.id] = cut[1]
+                elif _FUTURE.fullmatch(to.id) and cut[0] is not None:
+                    begins[to.id] = cut[0], node
+        for past, end in ends.items():
+            for future, (begin, place) in begins.items():
+                if (by := _behind(end, begin)) > 0:
+                    yield f"{past} ends {by} behind the beginning of {future}", place
+
+
+def _bounds(value: ast.expr) -> tuple[ast.expr | None, ast.expr | None] | None:
+    """The first and the last bound of ``x[a:b]`` or ``slice(a, b)``."""
+    if isinstance(value, ast.Subscript) and isinstance(value.slice, ast.Slice):
+        return value.slice.lower, value.slice.upper
+    if isinstance(value, ast.Call) and ast.unparse(value.func) == "slice" and len(value.args) == 2:
+        return value.args[0], value.args[1]
+    return None
+
+
+def _behind(end: ast.expr, begin: ast.expr) -> int:
+    """n where `end` is written as `begin` + n; 0 otherwise."""
+    first, later = _with_number(begin), _with_number(end)
+    return later[1] - first[1] if first[0] == later[0] else 0
+
+
+def _with_number(value: ast.expr) -> tuple[str, int]:
+    if isinstance(value, ast.BinOp) and isinstance(value.op, ast.Add | ast.Sub):
+        number = value.right.value if isinstance(value.right, ast.Constant) else None
+        if isinstance(number, int):
+            return ast.unparse(value.left), number if isinstance(value.op, ast.Add) else -number
+    return ast.unparse(value), 0
+
+
+# --- levels ---------------------------------------------------------------------------------------
+
+
+def levels_turned_round(tree: ast.AST) -> Found:
+    """Where a quantile loss weighs the error of the answer minus the truth as if it were that of the truth minus the
+    answer, or the other way round."""
+    for function in (node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)):
+        signs = {ast.unparse(to): _sign(given) for node in ast.walk(function) for to, given in assigned(node)}
+        for node in ast.walk(function):
+            if isinstance(node, ast.Call) and ast.unparse(node.func).rpartition(".")[2] in ("max", "maximum"):
+                error, wants = _weighed(node)
+                if wants and signs.get(error, 0) == -wants:
+                    yield ast.unparse(node), node
+
+
+def _sign(value: ast.expr) -> int:
+    """1 for ``target - prediction``, -1 for ``prediction - target``, 0 for anything else."""
+    if not isinstance(value, ast.BinOp) or not isinstance(value.op, ast.Sub):
+        return 0
+    first, second = (_name(side) for side in (value.left, value.right))
+    if _TRUTH.fullmatch(first) and _ANSWERS.fullmatch(second):
+        return 1
+    return -1 if _ANSWERS.fullmatch(first) and _TRUTH.fullmatch(second) else 0
+
+
+def _name(value: ast.expr) -> str:
+    """The name of a tensor that is indexed or given another shape."""
+    while isinstance(value, ast.Subscript | ast.Call):
+        inner = value.value if isinstance(value, ast.Subscript) else value.func
+        value = inner.value if isinstance(inner, ast.Attribute) and isinstance(value, ast.Call) else inner
+    return value.id if isinstance(value, ast.Name) else ""
+
+
+def _weighed(call: ast.Call) -> tuple[str, int]:
+    """(error, 1) of ``max(q * error, (q - 1) * error)``, (error, -1) of ``max((1 - q) * error, -q * error)``."""
+    if len(call.args) != 2:
+        return "", 0
+    texts = sorted(ast.unparse(one).replace(" ", "") for one in call.args)
+    for sign, patterns in (
+        (1, (r"\((\w[\w.\[\]:,]*)-1(?:\.0)?\)\*(\w+)", r"(\w[\w.\[\]:,]*)\*(\w+)")),
+        (-1, (r"\(1(?:\.0)?-(\w[\w.\[\]:,]*)\)\*(\w+)", r"-(\w[\w.\[\]:,]*)\*(\w+)")),
+    ):
+        found = [re.fullmatch(pattern, text) for pattern, text in zip(patterns, texts, strict=True)]
+        if all(found):
+            (level, error), (other, same) = (one.groups() for one in found if one)
+            if level == other and error == same:
+                return error, sign
+    return "", 0
+
+
+# --- softmaxes ------------------------------------------------------------------------------------
+
+
+def shares_taken_twice(tree: ast.AST) -> Found:
+    """Where a model's forward ends with a softmax, and a method of its own takes another of what forward gives."""
+    for cls in (node for node in ast.walk(tree) if isinstance(node, ast.ClassDef)):
+        methods = [one for one in cls.body if isinstance(one, ast.FunctionDef)]
+        forward = next((one for one in methods if one.name == "forward"), None)
+        given = [one.value for one in ast.walk(forward) if isinstance(one, ast.Return)] if forward is not None else []
+        if not given or not all(one is not None and _called(one) == "softmax" for one in given):
+            continue
+        for method in methods:
+            answers = {
+                ast.unparse(to) for node in ast.walk(method) for to, value in assigned(node) if _is_answer(value)
+            }
+            for node in ast.walk(method):
+                if isinstance(node, ast.Call) and _called(node) in _OF_SOFTMAX:
+                    of = _given(node)
+                    if of is not None and (_is_answer(of) or ast.unparse(of) in answers):
+                        yield ast.unparse(node), node
+
+
+def _called(value: ast.expr) -> str:
+    return ast.unparse(value.func).rpartition(".")[2] if isinstance(value, ast.Call) else ""
+
+
+def _is_answer(value: ast.expr) -> bool:
+    return isinstance(value, ast.Call) and ast.unparse(value.func) in ("self", "self.forward")
+
+
+def _given(call: ast.Call) -> ast.expr | None:
+    """What a softmax is taken of: ``x.softmax(-1)``, ``F.softmax(x, -1)``."""
+    if isinstance(call.func, ast.Attribute) and not re.fullmatch(
+        r"F|torch|nn\.functional|functional", ast.unparse(call.func.value)
+    ):
+        return call.func.value
+    return call.args[0] if call.args else None
+
+
+ENDS = Slip(
+    rule=end_cut_off,
+    asked="the end of a text that is too long",
+    expected="kept",
+    got="cut off",
+    sentence="The sign of the end is put behind the text before that is cut: a long text loses it, and teaches no end.",
+    mend="cut first: x[: n - 1] + [EOS]",
+    nothing="no sign of the end was seen that is cut off",
+)
+WINDOWS = Slip(
+    rule=windows_that_hold_their_target,
+    asked="the window of the past",
+    expected="ends where the target begins",
+    got="holds a part of the target",
+    sentence="The window of the past ends behind the beginning of the target: what is to be forecast is handed in.",
+    mend="past = series[t - n : t], future = series[t : t + m]",
+    nothing="no window was seen that reaches into its target",
+)
+LEVELS = Slip(
+    rule=levels_turned_round,
+    asked="the weights of a quantile loss",
+    expected="q for answers that are too low",
+    got="1 - q for them",
+    sentence="The sign of the error is turned round: what shall learn the level q learns the level 1 - q.",
+    mend="error = target - prediction; max(q * error, (q - 1) * error)",
+    nothing="no quantile loss was seen whose error has a sign that is told by names",
+)
+SHARES = Slip(
+    rule=shares_taken_twice,
+    asked="the shares of classes",
+    expected="one softmax",
+    got="the softmax of a softmax",
+    sentence="forward gives shares already, and a softmax is taken of them: they come near to each other.",
+    mend="return logits from forward",
+    nothing="no softmax was seen that is taken of shares",
+)

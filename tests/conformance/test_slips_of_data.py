@@ -1,0 +1,91 @@
+"""Ends that are cut off, windows that hold their target, levels turned round, softmaxes taken twice: by their text."""
+
+from __future__ import annotations
+
+import ast
+from textwrap import dedent
+
+import pytest
+
+from conformance import slips_of_data as slips
+
+
+def told(slip, text):
+    return [written for written, _ in slip.rule(ast.parse(dedent(text)))]
+
+
+@pytest.mark.parametrize(
+    ("text", "is_told"),
+    [
+        ("ids = ([BOS] + list(words) + [EOS])[:max_len]", True),
+        ("ids = (words + [self.eos_id])[:self.longest]", True),
+        ("def f(words, n):\n    ids = words + [vocab.eos]\n    ids = ids[:n]", True),
+        ("ids = [BOS] + list(words)[:max_len - 2] + [EOS]", False),
+        ("ids = (words + [EOS])[:max_len - 1] + [EOS]", False),  # no name alone: something is kept for the end
+        ("ids = ([BOS] + words)[:max_len]", False),
+        ("ids = (words + [PAD])[:max_len]", False),
+        ("print((words + [EOS])[:10])", False),
+        ("def f(words, n):\n    ids = words + [vocab.eos]\n    words = words[:n]", False),
+    ],
+)
+def test_the_end_of_a_text_is_not_cut_off(text, is_told):
+    assert bool(told(slips.ENDS, text)) == is_told
+
+
+@pytest.mark.parametrize(
+    ("body", "is_told"),
+    [
+        ("past, future = x[t - n:t], x[t:t + h]", False),
+        ("past, future = x[t - n + 1:t + 1], x[t:t + h]", True),
+        ("past, future = slice(t - n, t + 2), slice(t + 1, t + h)", True),
+        ("history = x[i:i + n + 1]\n    target = x[i + n:i + n + h]", True),
+        ("history = x[i:i + n]\n    target = x[i + n:i + n + h]", False),
+        ("past, future = x[t - n:t], x[t + gap:t + h]", False),
+        ("x, y = data[i:i + n], data[i + 1:i + 1 + n]", False),  # each word is taught the next one
+        ("past, future = x[:n], x[n:]", False),
+    ],
+)
+def test_a_window_ends_before_its_target(body, is_told):
+    assert bool(told(slips.WINDOWS, f"def window(x, t, n, h, i):\n    {body}")) == is_told
+
+
+@pytest.mark.parametrize(
+    ("error", "weighed", "is_told"),
+    [
+        ("target - pred", "torch.maximum(q * e, (q - 1) * e)", False),
+        ("pred - target", "torch.maximum(q * e, (q - 1) * e)", True),
+        ("y_hat[..., 0] - y", "torch.max((q - 1.0) * e, q * e)", True),
+        ("pred - target.unsqueeze(-1)", "torch.max((1 - q) * e, -q * e)", False),
+        ("target - pred", "torch.max((1 - q) * e, -q * e)", True),
+        ("pred - target", "torch.maximum(a * e, (q - 1) * e)", False),
+        ("left - right", "torch.maximum(q * e, (q - 1) * e)", False),
+        ("pred - target", "max(len(e), 1)", False),
+    ],
+)
+def test_a_level_weighs_answers_that_are_too_low(error, weighed, is_told):
+    assert bool(told(slips.LEVELS, f"def loss(pred, target, q):\n    e = {error}\n    return {weighed}")) == is_told
+
+
+NET = """
+class Net(nn.Module):
+    def forward(self, x):
+        return {given}
+
+    def predict(self, x):
+        {body}
+"""
+
+
+@pytest.mark.parametrize(
+    ("given", "body", "is_told"),
+    [
+        ("self.head(x).softmax(-1)", "return self(x).softmax(-1)", True),
+        ("F.softmax(self.head(x), dim=-1)", "return F.cross_entropy(self(x), y)", True),
+        ("torch.softmax(self.head(x), -1)", "out = self.forward(x)\n        return torch.log_softmax(out, -1)", True),
+        ("self.head(x)", "return self(x).softmax(-1)", False),
+        ("self.head(x).softmax(-1)", "return self(x).argmax(-1)", False),
+        ("self.head(x).softmax(-1)", "return self.head(x).softmax(-1)", False),
+    ],
+)
+def test_one_softmax_is_enough(given, body, is_told):
+    assert bool(told(slips.SHARES, NET.format(given=given, body=body))) == is_told
