@@ -284,8 +284,8 @@ def _named(function: ast.AST) -> Iterator[tuple[str, ast.expr]]:
 
 
 def _first_rank(value: ast.expr) -> int | None:
-    """What the best one's rank is: 0 by ``(scores > own).sum(1)``, 1 by ``(scores >= own).sum(1)``, which counts it, too,
-    and one more for what is added; None for anything else."""
+    """What the best one's rank is: 0 by ``(scores > own).sum(1)``, 1 by ``(scores >= own).sum(1)``, which counts it,
+    too, and one more for what is added; None for anything else."""
     if isinstance(value, ast.BinOp) and isinstance(value.op, ast.Add):
         sides = [value.left, value.right]
         ones = [one for one in sides if isinstance(one, ast.Constant) and one.value == 1]
@@ -335,6 +335,31 @@ def _is_product_with_values(value: ast.expr) -> bool:
     if isinstance(value, ast.BinOp) and isinstance(value.op, ast.MatMult):
         return isinstance(value.right, ast.Name) and re.fullmatch(r"v|vs|values?", value.right.id) is not None
     return isinstance(value, ast.Call) and ast.unparse(value.func).endswith("scaled_dot_product_attention")
+
+
+_OF_DEPTH = re.compile(r"(n_|num_)?(hidden_)?(layers?|blocks?)\b|depth", re.IGNORECASE)
+
+
+def starts_written_over(tree: ast.AST) -> Iterator[tuple[str, ast.AST]]:
+    """Where a constructor makes what adds to the residual stream start smaller, by the depth, and then lets
+    ``self.apply(self._init_weights)`` give all maps new numbers."""
+    for cls in (node for node in ast.walk(tree) if isinstance(node, ast.ClassDef)):
+        methods = {one.name: one for one in cls.body if isinstance(one, ast.FunctionDef)}
+        body = methods["__init__"].body if "__init__" in methods else []
+        scaled = next(
+            (n for n, one in enumerate(body) if isinstance(one, ast.For) and _starts_by_depth(one)), len(body)
+        )
+        for statement in body[scaled + 1 :]:
+            call = statement.value if isinstance(statement, ast.Expr) else None
+            if isinstance(call, ast.Call) and ast.unparse(call.func) == "self.apply" and len(call.args) == 1:
+                given = methods.get(ast.unparse(call.args[0]).rpartition(".")[2])
+                if given is not None and re.search(r"Linear[\s\S]*init\.\w+_\(", ast.unparse(given)):
+                    yield f"{ast.unparse(call)} behind it", body[scaled]
+
+
+def _starts_by_depth(loop: ast.For) -> bool:
+    calls = [ast.unparse(one) for one in ast.walk(loop) if isinstance(one, ast.Call)]
+    return any(re.search(r"init\.\w+_$", text.partition("(")[0]) and _OF_DEPTH.search(text) for text in calls)
 
 
 HASHES = Slip(
@@ -390,6 +415,15 @@ HEADS = Slip(
     sentence="Heads stand before positions, and get another shape as they stand: each position gets parts of others.",
     mend="(weights @ v).transpose(1, 2).reshape(b, n, d)",
     nothing="no heads were seen that are joined where they stand",
+)
+STARTS = Slip(
+    rule=starts_written_over,
+    asked="what adds to the residual stream",
+    expected="starts smaller, as it was told to",
+    got="gets other numbers afterwards",
+    sentence="What adds to the residual stream is scaled by the depth, and all maps get new numbers afterwards.",
+    mend="self.apply(self._init_weights) first, then the smaller numbers.",
+    nothing="no start was seen that is scaled by the depth and written over",
 )
 PLATEAUS = Slip(
     rule=plateau_turned_round,

@@ -68,7 +68,7 @@ def alike(scores: Array, own: Array) -> float:
     that it never writes, whose scores are minus infinity, or whose probabilities are zero, are left out of a row."""
     if scores.shape != own.shape:
         return float("inf")
-    scale = max(float(np.abs(own).max()), 1e-9)
+    scale = max(float(np.abs(own[np.isfinite(own)]).max(initial=0.0)), 1e-9)
     as_logits = np.isfinite(scores)
     found = float("inf")
     if as_logits.any():
@@ -411,7 +411,7 @@ def apart(one: Array, other: Array) -> float:
     if one.shape != other.shape or not np.array_equal(np.isfinite(one), np.isfinite(other)):
         return float("inf")
     finite = np.isfinite(one)
-    return float(np.abs(one - other)[finite].max(initial=0.0) / max(np.abs(one[finite]).max(initial=0.0), 1e-9))
+    return float(np.abs(one[finite] - other[finite]).max(initial=0.0) / max(np.abs(one[finite]).max(initial=0.0), 1e-9))
 
 
 @check("generate-stops-at-the-end-token", roles=KINDS)

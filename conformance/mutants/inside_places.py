@@ -279,3 +279,13 @@ changed(
     breaks=("results-of-shares-meet-one-softmax",),
     defect="forward gives shares, and what predicts takes a softmax of them.",
 )
+changed(
+    "StartsWrittenOver",
+    ALIBI,
+    "                nn.init.normal_(weight, std=(2 * n_layers * d_model) ** -0.5)\n",
+    "                nn.init.normal_(weight, std=(2 * n_layers * d_model) ** -0.5)\n        self.apply(self._start)\n\n"
+    "    def _start(self, part):\n        if isinstance(part, nn.Linear):\n"
+    "            nn.init.normal_(part.weight, std=part.in_features**-0.5)\n",
+    breaks=("results-of-first-numbers-are-kept",),
+    defect="What adds to the stream is made to start smaller, and gets other numbers afterwards.",
+)

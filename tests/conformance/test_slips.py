@@ -13,6 +13,7 @@ from conformance.slips import (
     moved_by_a_constant,
     plateau_turned_round,
     ranks_off_by_one,
+    starts_written_over,
 )
 
 
@@ -186,3 +187,30 @@ def test_heads_are_moved_back(split, joined, is_told):
     text = f"def attend(x):\n    q = k = v = {split}\n    w = q @ k.mT\n    {joined}"
     assert bool(told(heads_joined_in_place, text)) == is_told
     assert told(heads_joined_in_place, text.replace(split, "x")) == []  # one head has no axis of its own
+
+
+INIT = """
+class GPT(nn.Module):
+    def __init__(self, n_layers):
+        {first}
+        {second}
+
+    def _init_weights(self, part):
+        if isinstance(part, {kind}):
+            nn.init.normal_(part.weight, std=0.02)
+"""
+SCALED = "for name, p in self.named_parameters(): nn.init.normal_(p, std=0.02 / math.sqrt(2 * n_layers))"
+APPLIED = "self.apply(self._init_weights)"
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "kind", "is_told"),
+    [
+        (APPLIED, SCALED, "nn.Linear", False),
+        (SCALED, APPLIED, "nn.Linear", True),
+        (SCALED, APPLIED, "nn.Embedding", False),
+        (SCALED.replace("n_layers", "width"), APPLIED, "nn.Linear", False),
+    ],
+)
+def test_what_starts_smaller_gets_no_other_numbers(first, second, kind, is_told):
+    assert bool(told(starts_written_over, INIT.format(first=first, second=second, kind=kind))) == is_told

@@ -243,6 +243,10 @@ FINDINGS: dict[str, str] = {
     "results-of-shares-meet-one-softmax": (
         "A softmax is taken of logits, which are not normalised (PyTorch documentation, cross_entropy)."
     ),
+    "results-of-first-numbers-are-kept": (
+        "The weights of residual layers start smaller by the root of their number (Radford et al. 2019, GPT-2, section "
+        "2.3)."
+    ),
     "results-of-methods-are-kept": (
         "Methods that change a tensor have an underscore behind their name; all others give a new one, which must be "
         "used (torch.Tensor, documentation: initializing and basic operations)."

@@ -19,6 +19,7 @@ _TOLD = {
     "results-stay-beside-their-tokens": slips.CUTS,
     "results-of-the-last-group-are-kept": slips.GROUPS,
     "results-of-ranks-count-the-first-k": slips.RANKS,
+    "results-of-first-numbers-are-kept": slips.STARTS,
     "attention-moves-its-heads-back": slips.HEADS,
     "results-of-long-texts-have-their-end": slips_of_data.ENDS,
     "results-of-windows-end-before-their-target": slips_of_data.WINDOWS,
