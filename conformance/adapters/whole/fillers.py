@@ -132,6 +132,11 @@ def same(meaning: str) -> Callable[[Mapping[str, Tensor]], Tensor]:
     return lambda inputs: inputs[meaning]
 
 
-def one_each(name: str) -> Callable[[Mapping[str, Tensor]], Tensor]:
-    """A whole number for each sample, the same for all: its class, or its step in time."""
-    return lambda inputs: torch.ones(len(inputs["x"]), dtype=torch.int64)
+@dataclass(frozen=True)
+class OneEach:
+    """What makes a whole number for each sample, the same for all: its class, or its step in time."""
+
+    name: str
+
+    def __call__(self, inputs: Mapping[str, Tensor]) -> Tensor:
+        return torch.ones(len(inputs["x"]), dtype=torch.int64)

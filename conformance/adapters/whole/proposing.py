@@ -24,11 +24,11 @@ from conformance.adapters.whole.chained import has_two_stacks
 from conformance.adapters.whole.fillers import (
     AllOf,
     Beside,
+    OneEach,
     alike,
     counted,
     maker,
     of_shape,
-    one_each,
     same,
     shapes_stated,
 )
@@ -241,7 +241,7 @@ class Proposals:
             given_numbers: dict[str, Any] = {**common, "labels": "" if roles["labels"] in also else roles["labels"]}
             given_numbers["lengths"] = dict.fromkeys(counts, "x")
             given_numbers["optional_lengths"] = dict.fromkeys(common["optional_lengths"], "x")
-            fillers = (alike, one_each) if also else (alike,)
+            fillers = (alike, OneEach) if also else (alike,)
             said = shapes_told(told.axes[1:], self.module, self.options) if told.axes else []
             offered = [*said, *number_shapes(self.module, self.options)]
             if names.IMAGES.fullmatch(names_[0].lower()):

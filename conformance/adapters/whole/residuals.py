@@ -233,6 +233,8 @@ def _judged(
             paths=(one.block.path,),
         )
     elif one.normalised and any(other.has_norm and not other.normalised for other in plain):
+        if _is_closed_by_a_norm(record, one):
+            return
         yield Finding(
             "sublayers-add-their-own-input",
             f"The residual connection of {what} adds the output of its norm; those of the other sublayers add the "
@@ -243,6 +245,14 @@ def _judged(
             "Add the value from before the norm.",
             paths=(one.block.path,),
         )
+
+
+def _is_closed_by_a_norm(record: Record, one: Sublayer) -> bool:
+    """Whether a norm, and nothing else, reads its sum: the norm before it closed the sublayer before, as this one does
+    its own."""
+    total = one.sums[-1].outputs[0]
+    closing = next((norm.call for norm in norms(record) if norm.x is total), None)
+    return closing is not None and all(op.number in closing.ops for op in record.consumers(total))
 
 
 def sum_place(record: Record, one: Sublayer) -> Place | None:

@@ -30,7 +30,7 @@ from conformance.adapters.whole.calling import (
     hides,
     quiet_evaluation,
 )
-from conformance.adapters.whole.fillers import Beside, Times, constants
+from conformance.adapters.whole.fillers import Beside, OneEach, Times, constants
 from conformance.adapters.whole.layouts import STRETCHES
 from conformance.adapters.whole.masking import NONE, Unread, unread
 from conformance.adapters.whole.names import MAY_BE_LABELS
@@ -349,7 +349,8 @@ class _Finder:
                 if not _about_sizes(error):
                     return None
                 continue
-            if found is not None:
+            guessed = any(isinstance(make, OneEach) for make in calling.fixed.values())
+            if found is not None and (not guessed or self.takes_more_samples(found)):
                 return self.of_many_frames(calling, found)
         return None
 
