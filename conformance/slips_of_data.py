@@ -1,5 +1,5 @@
 """Slips of what goes into a model and what is made of its answers, that the text of a file shows by itself: ends that
-are cut off, windows that hold their target, levels turned round, softmaxes that are taken twice.
+are cut off, windows that hold their target, levels turned round, softmaxes that are taken twice, powers of two.
 
 Each rule takes the syntax tree of a file and gives `(what is written, its node)`, as those of `slips` do.
 """
@@ -194,6 +194,69 @@ def _given(call: ast.Call) -> ast.expr | None:
     return call.args[0] if call.args else None
 
 
+# --- perplexities ---------------------------------------------------------------------------------
+
+_PERPLEXITY = re.compile(r"(\w+[._])?(ppl|perplexity|perplexities)(_\w+)?", re.IGNORECASE)
+_IN_BITS = re.compile(r"bit|bp[bcw]|log2|log\(2", re.IGNORECASE)
+
+
+def powers_of_two(tree: ast.AST) -> Found:
+    """Where a perplexity is two to the power of a loss: those of torch are of natural logarithms."""
+    if "torch" not in ast.unparse(tree):
+        return
+    in_bits = {ast.unparse(to) for node in ast.walk(tree) for to, given in assigned(node) if _is_in_bits(given)}
+    for name, value in _named_values(tree):
+        power = _of_two(value, in_bits) if _PERPLEXITY.fullmatch(name) else None
+        if power is not None:
+            yield f"{name}: {ast.unparse(power)}", value
+
+
+def _is_in_bits(value: ast.expr) -> bool:
+    return _IN_BITS.search(ast.unparse(value)) is not None
+
+
+def _named_values(tree: ast.AST) -> Iterator[tuple[str, ast.expr]]:
+    """What a file gives a name to: by an assignment, a keyword, a key, the name of a function, the words before it."""
+    for node in ast.walk(tree):
+        for to, given in assigned(node):
+            yield ast.unparse(to), given
+        if isinstance(node, ast.Call):
+            yield from ((word.arg or "", word.value) for word in node.keywords)
+        elif isinstance(node, ast.Dict):
+            keys = ((key, value) for key, value in zip(node.keys, node.values, strict=True))
+            yield from ((str(key.value), value) for key, value in keys if isinstance(key, ast.Constant))
+        elif isinstance(node, ast.FunctionDef):
+            returns = (one.value for one in ast.walk(node) if isinstance(one, ast.Return) and one.value is not None)
+            yield from ((node.name, value) for value in returns)
+        elif isinstance(node, ast.JoinedStr):
+            for before, shown in pairwise(node.values):
+                if isinstance(before, ast.Constant) and isinstance(shown, ast.FormattedValue):
+                    said = re.search(r"(\w+)\W*$", str(before.value))
+                    yield (said.group(1) if said else ""), shown.value
+
+
+def _of_two(value: ast.expr, in_bits: set[str]) -> ast.expr | None:
+    """``2 ** loss``, also in a function of it such as ``round``, where the loss is in no bits; None otherwise."""
+    for node in (one for one in ast.walk(value) if isinstance(one, ast.BinOp | ast.Call)):
+        base, power = _power(node)
+        if isinstance(base, ast.Constant) and base.value == 2 and not _is_in_bits(power):
+            names = {ast.unparse(one) for one in ast.walk(power) if isinstance(one, ast.Name | ast.Attribute)}
+            if names and not names & in_bits:
+                return node
+    return None
+
+
+def _power(node: ast.BinOp | ast.Call) -> tuple[ast.expr, ast.expr]:
+    """The base and the exponent of a power; two ellipses for anything else."""
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Pow):
+        return node.left, node.right
+    name = ast.unparse(node.func).rpartition(".")[2] if isinstance(node, ast.Call) else ""
+    given = node.args if isinstance(node, ast.Call) else []
+    if name == "pow" and len(given) == 2:
+        return given[0], given[1]
+    return (ast.Constant(2), given[0]) if name == "exp2" and given else (ast.Constant(...), ast.Constant(...))
+
+
 ENDS = Slip(
     rule=end_cut_off,
     asked="the end of a text that is too long",
@@ -229,4 +292,13 @@ SHARES = Slip(
     sentence="forward gives shares already, and a softmax is taken of them: they come near to each other.",
     mend="return logits from forward",
     nothing="no softmax was seen that is taken of shares",
+)
+PERPLEXITIES = Slip(
+    rule=powers_of_two,
+    asked="the base of a perplexity",
+    expected="e, as that of the loss",
+    got="2",
+    sentence="The loss is one of natural logarithms, and the perplexity takes it for one of base 2: it is too low.",
+    mend="math.exp(loss)",
+    nothing="no perplexity was seen that is a power of two",
 )

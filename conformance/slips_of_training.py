@@ -257,14 +257,22 @@ def _over_epochs(loop: Loop) -> bool:
 
 
 def _lengths(function: Function) -> set[str]:
-    """The names of what is a number of epochs times a length."""
-    return {
-        ast.unparse(to)
-        for one in function.body
-        for node in _inside(one)
-        for to, given in assigned(node)
-        if _is_product(given)
-    }
+    """The names of what is a number of epochs times a length, of what is computed of one, and of functions that read
+    one."""
+    found: set[str] = set()
+    nodes = [node for one in function.body for node in _inside(one)]
+    for _ in range(3):  # warmup = total // 10, and what reads that
+        for node in nodes:
+            for to, given in assigned(node):
+                if isinstance(to, ast.Name) and (_is_product(given) or _reads_any(given, found)):
+                    found.add(to.id)
+    inner = (one for node in function.body for one in ast.walk(node) if isinstance(one, ast.FunctionDef))
+    return found | {one.name for one in inner if _reads_any(one, found)}
+
+
+def _reads_any(node: ast.AST, names: set[str]) -> bool:
+    """Whether it computes with one of these names, or is one of them."""
+    return any(isinstance(one, ast.Name) and one.id in names for one in ast.walk(node))
 
 
 def _is_product(value: ast.expr) -> bool:
@@ -286,7 +294,7 @@ def _schedules(function: Function) -> Iterator[tuple[str, ast.Call]]:
 def _counts(made: ast.Call, products: set[str]) -> str:
     """ "batches" or "epochs", by what a schedule is told of its length; "" where that says neither."""
     given = [*made.args, *(word.value for word in made.keywords)]
-    if any(ast.unparse(one) in products or _is_product(one) for one in given):
+    if any(_reads_any(one, products) or _is_product(one) for one in given):
         return "batches"
     lengths = [word.value for word in made.keywords if word.arg and _LENGTHS.fullmatch(word.arg)]
     if ast.unparse(made.func).endswith("CosineAnnealingLR"):

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from conformance import slips
+from conformance import slips, slips_of_data, slips_of_training
 from conformance.check import check
 from conformance.checks.watched_gradients import steps_of, told_by_text, told_slip
 from conformance.checks.watched_labels import RUN, broken, kept, run_of
@@ -366,6 +366,30 @@ def last_group_is_kept(impl: Any, draw: Draw) -> Evidence:
 def ranks_count_the_first(impl: Any, draw: Draw) -> Evidence:
     """A rank from 0 is among the first k where it is less than k, and one from 1 where it is at most k."""
     return told_slip(impl, slips.RANKS)
+
+
+@check("run-schedule-is-as-long-as-it-is-stepped", roles=RUN)
+def schedule_is_as_long(impl: Any, draw: Draw) -> Evidence:
+    """A schedule is stepped as often as its length says: with each batch, or once an epoch."""
+    return told_slip(impl, slips_of_training.SCHEDULES)
+
+
+@check("run-perplexity-has-the-base-of-its-loss", roles=RUN)
+def perplexity_has_the_base(impl: Any, draw: Draw) -> Evidence:
+    """A perplexity is e to the power of a loss of natural logarithms."""
+    return told_slip(impl, slips_of_data.PERPLEXITIES)
+
+
+@check("run-long-texts-have-their-end", roles=RUN)
+def long_texts_have_their_end(impl: Any, draw: Draw) -> Evidence:
+    """The sign of the end is put behind a text when that has been cut to its length."""
+    return told_slip(impl, slips_of_data.ENDS)
+
+
+@check("run-levels-weigh-errors-by-their-sign", roles=RUN)
+def levels_weigh_errors(impl: Any, draw: Draw) -> Evidence:
+    """A quantile loss weighs answers that are too low by the level, and those that are too high by the rest."""
+    return told_slip(impl, slips_of_data.LEVELS)
 
 
 @check("run-heads-are-moved-back", roles=RUN)

@@ -289,3 +289,12 @@ changed(
     breaks=("results-of-first-numbers-are-kept",),
     defect="What adds to the stream is made to start smaller, and gets other numbers afterwards.",
 )
+changed(
+    "PerplexityOfBaseTwo",
+    TAGGER,
+    "class Tagger(",
+    "def perplexity(logits, labels):\n    loss = nn.functional.cross_entropy(logits, labels)\n    return 2**loss\n\n\n"
+    "class Tagger(",
+    breaks=("results-of-perplexities-have-the-base-of-their-loss",),
+    defect="The perplexity is two to a loss of natural logarithms.",
+)

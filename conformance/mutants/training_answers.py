@@ -513,6 +513,49 @@ script(
     defect="A rank that counts from 0 is a hit at k, too: k + 1 places are counted.",
 )
 script(
+    "OneStepOfMany",
+    EPOCHS,
+    (
+        "def main():\n",
+        "def train(model, loader, optimizer, epochs):\n"
+        "    scheduler = torch.optim.lr_scheduler.OneCycleLR(optimizer, 1e-3, total_steps=epochs * len(loader))\n"
+        "    for epoch in range(epochs):\n        for batch in loader:\n            model(batch).backward()\n"
+        "            optimizer.step()\n            optimizer.zero_grad()\n        scheduler.step()\n\n\n"
+        "def main():\n",
+    ),
+    breaks=("run-schedule-is-as-long-as-it-is-stepped",),
+    defect="A schedule that is as long as all batches is stepped once an epoch.",
+)
+script(
+    "TwoToTheLoss",
+    EPOCHS,
+    (
+        "def main():\n",
+        "def perplexity(logits, labels):\n    loss = F.cross_entropy(logits, labels)\n    return 2 ** loss.item()\n\n\n"
+        "def main():\n",
+    ),
+    breaks=("run-perplexity-has-the-base-of-its-loss",),
+    defect="The perplexity is two to a loss of natural logarithms.",
+)
+script(
+    "EndsAreCutOff",
+    EPOCHS,
+    ("def main():\n", "def encoded(ids, longest, eos=2):\n    return (ids + [eos])[:longest]\n\n\ndef main():\n"),
+    breaks=("run-long-texts-have-their-end",),
+    defect="Texts are cut when the sign of their end stands behind them.",
+)
+script(
+    "LevelOfTheOtherSide",
+    EPOCHS,
+    (
+        "def main():\n",
+        "def pinball(pred, target, q):\n    error = pred - target\n"
+        "    return torch.maximum(q * error, (q - 1) * error).mean()\n\n\ndef main():\n",
+    ),
+    breaks=("run-levels-weigh-errors-by-their-sign",),
+    defect="The error of a quantile loss has the other sign.",
+)
+script(
     "HeadsJoinedWhereTheyStand",
     EPOCHS,
     (

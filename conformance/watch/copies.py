@@ -28,13 +28,15 @@ they follow in each evaluation."""
 
 class Copies:
     """starts: what is no optimizer's, by name, with its values at the first step. last: the values of each copy at the
-    last step. own: a stepped matrix by number, and what the last step made of it."""
+    last step. own: a stepped matrix by number, and what the last step made of it. until: the last step of the run after
+    which they are measured."""
 
     def __init__(self, watcher: Watcher) -> None:
         self.watcher = watcher
         self.starts: dict[str, tuple[Tensor, Tensor]] = {}
         self.last: dict[int, Tensor] = {}
         self.own: tuple[int, Tensor | None] = (-1, None)
+        self.until = 0
         watcher.around(nn.Module, "load_state_dict", self.load)
         watcher.around(torch, "save", self.save)
         watcher.on_close(nn.modules.module.register_module_forward_pre_hook(self.call).remove)
@@ -42,14 +44,17 @@ class Copies:
         watcher.endings += [self.finish, gc.unfreeze]
 
     def begin(self, optimizer: Optimizer) -> None:
-        """Find the copies, before the first step."""
+        """Find the copies, before the first step of an optimizer; of a later one those that nothing trains."""
         watcher, room = self.watcher, LARGEST
+        is_later, self.until = self.until > 0, watcher.run.steps + MEASURED
         stepped = {watcher.parameter(p): p for p in parameters_of(optimizer) if _tells(p)}
         alike: dict[tuple[object, ...], list[int]] = defaultdict(list)
         for number, parameter in stepped.items():
             alike[_key(parameter)].append(number)
         for number, parameter in watcher.parameters.items():
             if number in stepped or not isinstance(parameter, Tensor) or not _tells(parameter):
+                continue
+            if is_later and (parameter.requires_grad or number in watcher.run.copies):
                 continue
             of = next((n for n in alike[_key(parameter)] if torch.equal(stepped[n], parameter)), None)
             of = _rounded(parameter, stepped) if of is None else of
@@ -59,6 +64,8 @@ class Copies:
         shapes = {one.shape for one in stepped.values()}
         known = {id(one) for one in watcher.parameters.values()}
         for tensor in _elsewhere(shapes, known):
+            if is_later and tensor.requires_grad:
+                continue
             of = next((n for n in alike.get(_key(tensor), ()) if torch.equal(stepped[n], tensor)), None)
             of = _nearest(tensor, stepped) if of is None and room > 0 else of
             room -= tensor.numel()
@@ -71,7 +78,8 @@ class Copies:
                 room -= one.numel()
                 if room > 0:
                     self.starts.setdefault(name, (one, one.detach().clone()))
-        self.own = next(((n, p.detach().clone()) for n, p in stepped.items() if p.numel() <= LARGEST), (-1, None))
+        if not is_later:
+            self.own = next(((n, p.detach().clone()) for n, p in stepped.items() if p.numel() <= LARGEST), (-1, None))
 
     def _found(self, tensor: Tensor, of: int, is_alias: bool = False) -> None:
         number = self.watcher.parameter(tensor)
@@ -82,7 +90,7 @@ class Copies:
     def look(self) -> None:
         """Measure what share of itself each copy has kept since the last step."""
         watcher = self.watcher
-        if watcher.run.steps > MEASURED:
+        if watcher.run.steps > self.until:
             return
         for number, copy in watcher.run.copies.items():
             now, of = watcher.parameters[number].detach(), watcher.parameters[copy.of].detach()
@@ -103,9 +111,9 @@ class Copies:
     def stepped(self) -> None:
         """Keep what a step made of matrices that something else shares, to see whether that stays."""
         watcher = self.watcher
-        for number, alias in watcher.run.aliases.items() if watcher.run.steps <= MEASURED else ():
+        for number, alias in watcher.run.aliases.items() if watcher.run.steps <= self.until else ():
             self.last[number] = watcher.parameters[alias.of].detach().clone()
-        if self.own[1] is not None and watcher.run.steps <= MEASURED:
+        if self.own[1] is not None and watcher.run.steps <= self.until:
             self.own = (self.own[0], watcher.parameters[self.own[0]].detach().clone())
 
     # --- who asks a copy --------------------------------------------------------------------------

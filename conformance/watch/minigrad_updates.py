@@ -80,7 +80,7 @@ class Optimization(Updates):
         if all(optimizer is not one for one in self.stepping):
             self.stepping.append(optimizer)
         if not self.began:
-            self.began = True
+            self.began.add(number)
             equal_values(watcher, lambda first, second: np.array_equal(values(first), values(second)))
         began, is_close = len(watcher.run.events), watcher.is_close
         before = [

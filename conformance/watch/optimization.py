@@ -121,11 +121,12 @@ class _Optimization(Updates):
         if self.watcher.is_blind() or wrapped(optimizer) is not optimizer:
             return
         number = self.known(optimizer)
-        if not self.began:
-            self.began = True
+        if number not in self.began:
             with self.watcher.looking():
-                equal_values(self.watcher, _are_copies)
+                if not self.began:
+                    equal_values(self.watcher, _are_copies)
                 self.copies.begin(optimizer)
+            self.began.add(number)
         with self.watcher.looking():
             self.copies.look()
             self.followers.look(optimizer)

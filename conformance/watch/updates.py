@@ -17,14 +17,14 @@ ROUNDING = 1e-6
 
 class Updates:
     """The base of a library's taps. spent: the parameters whose gradients a step has used and nobody has cleared, by
-    optimizer. histories: what each optimizer did before. made: where each was made. began: whether one has stepped."""
+    optimizer. histories: what each optimizer did before. made: where each was made. began: those that have stepped."""
 
     def __init__(self, watcher: Watcher) -> None:
         self.watcher = watcher
         self.spent: dict[int, set[int]] = {}
         self.histories: dict[int, History] = {}
         self.made: dict[int, tuple[At, ...]] = {}
-        self.began = False
+        self.began: set[int] = set()
 
     def clear_module(self, original: Any, module: Any, *rest: Any, **keywords: Any) -> None:
         original(module, *rest, **keywords)

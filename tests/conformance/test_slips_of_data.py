@@ -89,3 +89,31 @@ class Net(nn.Module):
 )
 def test_one_softmax_is_enough(given, body, is_told):
     assert bool(told(slips.SHARES, NET.format(given=given, body=body))) == is_told
+
+
+@pytest.mark.parametrize(
+    ("line", "is_told"),
+    [
+        ("ppl = 2 ** loss", True),
+        ("ppl = math.pow(2, val_loss)", True),
+        ("metrics = {'perplexity': round(2 ** loss.item(), 2)}", True),
+        ("log(val_ppl=torch.exp2(nll))", True),
+        ("def perplexity(logits, y):\n    loss = F.cross_entropy(logits, y)\n    return 2 ** loss", True),
+        ("print(f'loss {loss:.3f}, perplexity {2 ** loss:.2f}')", True),
+        ("bpc = loss / math.log(2)\nppl = 2 ** loss", True),
+        ("bpc = loss / math.log(2)\nppl = 2 ** bpc", False),
+        ("entropy = loss / math.log(2)\nppl = 2 ** entropy", False),
+        ("ppl = math.exp(loss)", False),
+        ("ppl = 2 ** bits", False),
+        ("ppl = 2 ** (loss / math.log(2))", False),
+        ("size = 2 ** loss", False),
+    ],
+)
+def test_a_perplexity_has_the_base_of_its_loss(line, is_told):
+    assert bool(told(slips.PERPLEXITIES, f"import torch\nloss = F.cross_entropy(logits, y)\n{line}")) == is_told
+
+
+def test_a_loss_in_bits_may_be_a_power_of_two():
+    assert not told(
+        slips.PERPLEXITIES, "import torch\nloss = F.cross_entropy(logits, y) / math.log(2)\nppl = 2 ** loss"
+    )

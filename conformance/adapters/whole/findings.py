@@ -247,6 +247,10 @@ FINDINGS: dict[str, str] = {
         "The weights of residual layers start smaller by the root of their number (Radford et al. 2019, GPT-2, section "
         "2.3)."
     ),
+    "results-of-perplexities-have-the-base-of-their-loss": (
+        "A perplexity is a power of the base in which its cross-entropy is counted (Jurafsky and Martin 2024, section "
+        "3.7)."
+    ),
     "results-of-methods-are-kept": (
         "Methods that change a tensor have an underscore behind their name; all others give a new one, which must be "
         "used (torch.Tensor, documentation: initializing and basic operations)."
