@@ -1,5 +1,6 @@
 """Slips of what goes into a model and what is made of its answers, that the text of a file shows by itself: ends that
-are cut off, windows that hold their target, levels turned round, softmaxes that are taken twice, powers of two.
+are cut off, windows that hold their target, levels turned round, softmaxes taken twice, powers of two, partners of
+other pairs, scores of beams that are forgotten.
 
 Each rule takes the syntax tree of a file and gives `(what is written, its node)`, as those of `slips` do.
 """
@@ -257,6 +258,65 @@ def _power(node: ast.BinOp | ast.Call) -> tuple[ast.expr, ast.expr]:
     return (ast.Constant(2), given[0]) if name == "exp2" and given else (ast.Constant(...), ast.Constant(...))
 
 
+# --- pairs and beams ------------------------------------------------------------------------------
+
+_SIDES = (("chosen", "rejected"), ("c", "r"), ("w", "l"), ("win", "lose"), ("winner", "loser"), ("pos", "neg"))
+"""Names of the two sides of a preference, as parts of names."""
+_SCORES = re.compile(r"(log_?)?(scores?|probs?|p|lp|logp)|total|(beam_|cum_?|prev_)?(score|log_?prob)", re.IGNORECASE)
+
+
+def partners_mixed(tree: ast.AST) -> Found:
+    """Where of two models one is asked about one side of a preference and the other about its other side:
+    ``policy_rejected - reference_chosen``."""
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.BinOp) or not isinstance(node.op, ast.Sub):
+            continue
+        if not isinstance(node.left, ast.Name) or not isinstance(node.right, ast.Name):
+            continue
+        for sides in _SIDES:
+            (first, one), (second, other) = (_side(name.id, sides) for name in (node.left, node.right))
+            if one and other and one != other and first != second and _is_of_models(first, second):
+                yield ast.unparse(node), node
+
+
+def _side(name: str, sides: tuple[str, str]) -> tuple[str, str]:
+    """(the rest of a name, its side), as ("policy", "chosen"); the side is "" where it has none."""
+    parts = name.lower().split("_")
+    side = next((part for part in parts if part in sides), "")
+    return "_".join(part for part in parts if part != side), side
+
+
+def _is_of_models(first: str, second: str) -> bool:
+    """Whether one of two names speaks of a reference, and the other of a model that learns."""
+    ref = [re.search(r"ref|base|old|frozen|sft", name) is not None for name in (first, second)]
+    own = [re.search(r"pol|pi|model|new|actor|train|student", name) is not None for name in (first, second)]
+    return (ref[0] and own[1]) or (ref[1] and own[0])
+
+
+def scores_forgotten(tree: ast.AST) -> Found:
+    """Where the candidates of a beam search are made of (score, tokens), and the score so far goes into none."""
+    for function in (node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)):
+        if "beam" not in function.name.lower():
+            continue
+        for node in ast.walk(function):
+            if not isinstance(node, ast.ListComp | ast.GeneratorExp) or not isinstance(node.elt, ast.Tuple):
+                continue
+            taken = [one for loop in node.generators for one in ast.walk(loop.target) if isinstance(one, ast.Tuple)]
+            pairs = [one.elts for one in taken if len(one.elts) == 2 and all(isinstance(x, ast.Name) for x in one.elts)]
+            read = [node.elt, *(part for loop in node.generators for part in (loop.iter, *loop.ifs))]
+            used = {one.id for part in read for one in ast.walk(part) if isinstance(one, ast.Name)}
+            for score, tokens in pairs:
+                assert isinstance(score, ast.Name)
+                assert isinstance(tokens, ast.Name)
+                grows = any(isinstance(x, ast.BinOp) and _reads_name(x.left, tokens.id) for x in node.elt.elts)
+                if _SCORES.fullmatch(score.id) and score.id not in used and grows:
+                    yield f"{ast.unparse(node.elt)} without {score.id}", node
+
+
+def _reads_name(value: ast.expr, name: str) -> bool:
+    return isinstance(value, ast.Name) and value.id == name
+
+
 ENDS = Slip(
     rule=end_cut_off,
     asked="the end of a text that is too long",
@@ -301,4 +361,22 @@ PERPLEXITIES = Slip(
     sentence="The loss is one of natural logarithms, and the perplexity takes it for one of base 2: it is too low.",
     mend="math.exp(loss)",
     nothing="no perplexity was seen that is a power of two",
+)
+PARTNERS = Slip(
+    rule=partners_mixed,
+    asked="a margin against the reference",
+    expected="both models asked about one answer",
+    got="each about another",
+    sentence="The model is asked about one answer of the pair, and the reference about the other: it is no margin.",
+    mend="policy_rejected - reference_rejected",
+    nothing="no margin was seen whose names tell two models and two sides",
+)
+BEAMS = Slip(
+    rule=scores_forgotten,
+    asked="the score of a beam that goes on",
+    expected="its score so far and the next word's",
+    got="the next word's alone",
+    sentence="The score so far goes into no candidate: beams are ranked by their last word.",
+    mend="(score + log_prob, tokens + [word])",
+    nothing="no beams were seen whose score so far is forgotten",
 )

@@ -192,17 +192,17 @@ def worst_kept(tree: ast.AST) -> Found:
     """Where what is kept as the best begins above all numbers, and only a larger one would take its place, or the other
     way round; or where a loss takes the place of a smaller one."""
     for function in _functions(tree):
-        first: dict[str, str] = {}
-        for statement in function.body:
-            for node in _inside(statement):
-                for to, given in assigned(node):
-                    first.setdefault(ast.unparse(to), ast.unparse(given))
-        for statement in function.body:
-            for test in (node for node in _inside(statement) if isinstance(node, ast.If)):
-                yield from _worse_taken(test, first)
+        nodes = [node for statement in function.body for node in _inside(statement)]
+        given = [(ast.unparse(to), ast.unparse(value)) for node in nodes for to, value in assigned(node)]
+        first = dict(reversed(given))
+        for test in (node for node in nodes if isinstance(node, ast.If)):
+            for best, written in _worse_taken(test, first):
+                if sum(name == best for name, _ in given) == 2:  # what begins at -1 may be set otherwise, too
+                    yield written, test
 
 
-def _worse_taken(test: ast.If, first: dict[str, str]) -> Found:
+def _worse_taken(test: ast.If, first: dict[str, str]) -> Iterator[tuple[str, str]]:
+    """(the name of the best, how a worse one takes its place)."""
     if not isinstance(test.test, ast.Compare) or len(test.test.ops) != 1:
         return
     left, right, sign = test.test.left, test.test.comparators[0], test.test.ops[0]
@@ -220,7 +220,7 @@ def _worse_taken(test: ast.If, first: dict[str, str]) -> Found:
         never = (high and larger) or (begins.startswith("-") and low and not larger)
         worse = falls != gains and (falls == larger) and (high or low) and not taken.startswith("-")
         if kept and (never or worse):
-            yield f"{ast.unparse(test.test)}, from {begins} on", test
+            yield name, f"{ast.unparse(test.test)}, from {begins} on"
 
 
 # --- schedules ------------------------------------------------------------------------------------

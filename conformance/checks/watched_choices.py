@@ -392,6 +392,18 @@ def levels_weigh_errors(impl: Any, draw: Draw) -> Evidence:
     return told_slip(impl, slips_of_data.LEVELS)
 
 
+@check("run-margin-asks-about-one-answer", roles=RUN)
+def margin_asks_about_one_answer(impl: Any, draw: Draw) -> Evidence:
+    """A margin against a reference asks both models about the same answer."""
+    return told_slip(impl, slips_of_data.PARTNERS)
+
+
+@check("run-beams-add-their-scores", roles=RUN)
+def beams_add_their_scores(impl: Any, draw: Draw) -> Evidence:
+    """A beam that goes on is ranked by its score so far and its next word."""
+    return told_slip(impl, slips_of_data.BEAMS)
+
+
 @check("run-heads-are-moved-back", roles=RUN)
 def heads_are_moved_back(impl: Any, draw: Draw) -> Evidence:
     """Heads are moved behind the positions before they are joined."""

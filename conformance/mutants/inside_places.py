@@ -298,3 +298,21 @@ changed(
     breaks=("results-of-perplexities-have-the-base-of-their-loss",),
     defect="The perplexity is two to a loss of natural logarithms.",
 )
+changed(
+    "MarginOfTwoAnswers",
+    TAGGER,
+    "class Tagger(",
+    "def margin(pol_c, pol_r, ref_c, ref_r):\n    return (pol_c - ref_c) - (pol_r - ref_c)\n\n\nclass Tagger(",
+    breaks=("results-of-margins-are-of-one-answer",),
+    defect="The rejected answer is compared with what the reference says of the chosen one.",
+)
+changed(
+    "BeamsOfTheLastWord",
+    TAGGER,
+    "class Tagger(",
+    "def beam_search(live, words, k):\n"
+    "    found = [(lp, seq + [word]) for (score, seq) in live for lp, word in words(seq)]\n"
+    "    return sorted(found, key=lambda one: -one[0])[:k]\n\n\nclass Tagger(",
+    breaks=("results-of-beams-add-their-scores",),
+    defect="Beams are ranked by their last word alone.",
+)

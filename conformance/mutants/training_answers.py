@@ -556,6 +556,28 @@ script(
     defect="The error of a quantile loss has the other sign.",
 )
 script(
+    "ReferenceOfTheOtherAnswer",
+    EPOCHS,
+    (
+        "def main():\n",
+        "def margin(pol_c, pol_r, ref_c, ref_r):\n    return (pol_c - ref_c) - (pol_r - ref_c)\n\n\ndef main():\n",
+    ),
+    breaks=("run-margin-asks-about-one-answer",),
+    defect="The rejected answer is compared with what the reference says of the chosen one.",
+)
+script(
+    "BeamsByTheirLastWord",
+    EPOCHS,
+    (
+        "def main():\n",
+        "def beam_search(live, words, k):\n"
+        "    found = [(lp, seq + [word]) for (score, seq) in live for lp, word in words(seq)]\n"
+        "    return sorted(found, key=lambda one: -one[0])[:k]\n\n\ndef main():\n",
+    ),
+    breaks=("run-beams-add-their-scores",),
+    defect="Beams are ranked by their last word alone.",
+)
+script(
     "HeadsJoinedWhereTheyStand",
     EPOCHS,
     (

@@ -117,3 +117,34 @@ def test_a_loss_in_bits_may_be_a_power_of_two():
     assert not told(
         slips.PERPLEXITIES, "import torch\nloss = F.cross_entropy(logits, y) / math.log(2)\nppl = 2 ** loss"
     )
+
+
+@pytest.mark.parametrize(
+    ("line", "is_told"),
+    [
+        ("reward_r = beta * (pol_r - ref_c)", True),
+        ("margin = policy_chosen_logps - reference_rejected_logps", True),
+        ("reward_r = beta * (pol_r - ref_r)", False),
+        ("ratio = policy_chosen - policy_rejected", False),
+        ("ratio = ref_chosen - ref_rejected", False),
+        ("gap = pos_score - neg_mean", False),  # no two models
+        ("x = model_r - ref", False),
+    ],
+)
+def test_a_margin_is_of_one_answer(line, is_told):
+    assert bool(told(slips.PARTNERS, line)) == is_told
+
+
+@pytest.mark.parametrize(
+    ("name", "made", "is_told"),
+    [
+        ("beam_search", "[(lp, seq + [w]) for (score, seq) in live for lp, w in words(seq)]", True),
+        ("beam_search", "[(score + lp, seq + [w]) for (score, seq) in live for lp, w in words(seq)]", False),
+        ("beam_search", "[(lp, seq + [w]) for (score, seq) in live for lp, w in words(seq, score)]", False),
+        ("greedy", "[(lp, seq + [w]) for (score, seq) in live for lp, w in words(seq)]", False),
+        ("beam_search", "[(lp, seq) for (score, seq) in live for lp in worth(seq)]", False),  # scored anew
+        ("beam_search", "[(worth(seq + [w]), seq + [w]) for (_, seq) in live for w in words(seq)]", False),
+    ],
+)
+def test_a_beam_is_worth_all_its_words(name, made, is_told):
+    assert bool(told(slips.BEAMS, f"def {name}(live, words, worth):\n    return {made}")) == is_told

@@ -251,6 +251,12 @@ FINDINGS: dict[str, str] = {
         "A perplexity is a power of the base in which its cross-entropy is counted (Jurafsky and Martin 2024, section "
         "3.7)."
     ),
+    "results-of-margins-are-of-one-answer": (
+        "Policy and reference are compared for the same answer (Rafailov et al. 2023, DPO, equation 7)."
+    ),
+    "results-of-beams-add-their-scores": (
+        "A beam is worth the product of the probabilities of all its words (Graves 2012, section 2.5)."
+    ),
     "results-of-methods-are-kept": (
         "Methods that change a tensor have an underscore behind their name; all others give a new one, which must be "
         "used (torch.Tensor, documentation: initializing and basic operations)."

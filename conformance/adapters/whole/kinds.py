@@ -32,7 +32,7 @@ _OF_LANGUAGE = r"language_?model|(?<!masked_)(?<![a-z])lm(?![a-z])"
 """Names that are a causal model's unless a word of _TWO_WAY stands beside them: PerceiverLM."""
 _TWO_WAY = r"bert|mlm|masked_?(l|tok|word)|bidirect|electra|cloze|encoder_?only|encoderfor|perceiver(?!_?ar)"
 _CAUSAL_CODE = (
-    r"\btril\b|\btriu\b|is_causal|causal|subsequent|look_?ahead|autoregress|next[ _-]token|attend.{0,20}future"
+    r"\btril\b|\btriu\b|causal(?! ?= ?False)|subsequent|look_?ahead|autoregress|next[ _-]token|attend.{0,20}future"
 )
 _TWO_WAY_CODE = (
     r"(?<![a-z])mlm(?![a-z])|masked[ _-](l(anguage|m)|(token|word)s? (pre|model))|mask_token|[\[<]mask[\]>]|mask_idx?\b"

@@ -233,11 +233,13 @@ _PART = re.compile(r"head$|proj(ection)?(head)?$|mlp|ffn|feed_?forward|perceptro
 
 
 def takes_each_word_alone(subject: WholeModel) -> bool:
-    """Whether an encoder of few parts, one that is called after a part, or one that neither attends nor has blocks,
-    answers each word as if there were no others: a map, a norm, a table, a head."""
+    """Whether an encoder of few parts, one that is called after a part, or one of vectors that neither attends nor has
+    blocks, answers each word as if there were no others: a map, a norm, a table, a head."""
     if subject.kind != "encoder_model" or not subject.positions or subject.answers_stretches:
         return False
     if len(list(subject.module.modules())) > 3 and not _PART.search(type(subject.module).__name__):
+        if subject.calling.main.vocab:
+            return False
         with suppress(Exception):
             if subject.inside().seen & {"attention", "blocks"}:
                 return False

@@ -26,6 +26,8 @@ _TOLD = {
     "results-of-levels-weigh-errors-by-their-sign": slips_of_data.LEVELS,
     "results-of-shares-meet-one-softmax": slips_of_data.SHARES,
     "results-of-perplexities-have-the-base-of-their-loss": slips_of_data.PERPLEXITIES,
+    "results-of-margins-are-of-one-answer": slips_of_data.PARTNERS,
+    "results-of-beams-add-their-scores": slips_of_data.BEAMS,
     "results-of-training-use-all-gradients": slips_of_training.GRADIENTS,
     "results-of-training-start-from-no-gradients": slips_of_training.OLD_GRADIENTS,
     "results-of-training-are-clipped-before-a-step": slips_of_training.CLIPPING,

@@ -260,10 +260,19 @@ class ScoreHead(nn.Module):
 
 
 class WordEncoder(ScoreHead):
-    """What calls itself a whole is one."""
+    """What calls itself a whole and neither attends nor has blocks is a part."""
 
 
-@pytest.mark.parametrize(("cls", "kind"), [(Map, None), (ScoreHead, None), (WordEncoder, "encoder_model")])
+class Mixer(ScoreHead):
+    """What mixes words is a model, though it does not attend."""
+
+    def forward(self, x):
+        return self.maps(self.norm(x) + x.mean(1, keepdim=True))
+
+
+@pytest.mark.parametrize(
+    ("cls", "kind"), [(Map, None), (ScoreHead, None), (WordEncoder, None), (Mixer, "encoder_model")]
+)
 def test_what_takes_each_word_alone_is_no_model(cls, kind):
     subject = pointed(cls)
     assert (subject.kind, subject.untested) == (kind, [])
