@@ -1,6 +1,6 @@
 """Slips of what goes into a model and what is made of its answers, that the text of a file shows by itself: ends that
 are cut off, windows that hold their target, levels turned round, softmaxes taken twice, powers of two, partners of
-other pairs, scores of beams that are forgotten.
+other pairs, scores of beams that are forgotten, counts in another order, masks that stay behind or are never read.
 
 Each rule takes the syntax tree of a file and gives `(what is written, its node)`, as those of `slips` do.
 """
@@ -317,6 +317,81 @@ def _reads_name(value: ast.expr, name: str) -> bool:
     return isinstance(value, ast.Name) and value.id == name
 
 
+# --- counts and masks -----------------------------------------------------------------------------
+
+_TENSORS = ("array", "asarray", "tensor", "FloatTensor", "as_tensor")
+_OF_CLASSES = re.compile(r"n|(\w+_)?(counts?|freqs?|frequenc(y|ies)|weights?|priors?|w)(_\w+)?", re.IGNORECASE)
+_WEIGHS = re.compile(r"weight", re.IGNORECASE)
+_MASKS = re.compile(
+    r"(\w+_)?(masks?|valid|ok|keep|reply|answers?|responses?|completions?|loss_on)(_masks?)?", re.IGNORECASE
+)
+_WORDS = re.compile(r"(\w+[._])?(ids|input_ids|tokens|toks|labels|targets|seqs?)", re.IGNORECASE)
+
+
+def counts_by_appearance(tree: ast.AST) -> Found:
+    """Where counts of a Counter become numbers of classes as they stand: in the order in which classes were seen."""
+    if not _WEIGHS.search(ast.unparse(tree)):
+        return
+    for function in (node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.Module)):
+        pairs = [pair for node in ast.walk(function) for pair in assigned(node)]
+        counters = {ast.unparse(to) for to, given in pairs if _called(given) == "Counter"}
+        for to, given in pairs:
+            made = _called(given) in _TENSORS and isinstance(given, ast.Call) and given.args
+            if not made or not _OF_CLASSES.fullmatch(ast.unparse(to)):
+                continue
+            of = given.args[0]  # type: ignore[attr-defined]
+            if isinstance(of, ast.Call) and ast.unparse(of.func) in ("list", "tuple") and of.args:
+                of = of.args[0]
+            if _called(of) == "values" and isinstance(of.func, ast.Attribute):
+                counter = of.func.value
+                if _called(counter) == "Counter" or ast.unparse(counter) in counters:
+                    yield ast.unparse(given), given
+
+
+def masks_left_behind(tree: ast.AST) -> Found:
+    """Where the logarithms of the words behind, ``ids[:, 1:]``, are multiplied by a mask of the words before,
+    ``mask[:, :-1]``."""
+    for function in (node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)):
+        text = ast.unparse(function)
+        behind = any(_cut(node) == "behind" and _WORDS.fullmatch(_name_of(node)) for node in ast.walk(function))
+        if not behind or ("gather" not in text and "cross_entropy" not in text):
+            continue
+        shifted = {_name_of(node) for node in ast.walk(function) if _cut(node) == "behind"}
+        for node in ast.walk(function):
+            if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult):
+                for side in (node.left, node.right):
+                    name = _name_of(side)
+                    if _cut(side) == "before" and _MASKS.fullmatch(name) and name not in shifted:
+                        yield ast.unparse(node), node
+
+
+def _cut(node: ast.AST) -> str:
+    """ "behind" for ``x[:, 1:]``, "before" for ``x[:, :-1]``, of further axes all; "" for anything else."""
+    if not isinstance(node, ast.Subscript) or not isinstance(node.slice, ast.Tuple) or len(node.slice.elts) < 2:
+        return ""
+    rows, words = (ast.unparse(one) for one in node.slice.elts[:2])
+    return {"1:": "behind", ":-1": "before"}.get(words, "") if rows == ":" else ""
+
+
+def _name_of(node: ast.AST) -> str:
+    return ast.unparse(node.value) if isinstance(node, ast.Subscript) else ""
+
+
+def masks_never_read(tree: ast.AST) -> Found:
+    """Where a loss must be handed a mask and does not read it."""
+    for function in getattr(tree, "body", ()):
+        if not isinstance(function, ast.FunctionDef) or not re.search(r"loss|pinball|nll|mse|mae", function.name, re.I):
+            continue
+        required = function.args.args[: len(function.args.args) - len(function.args.defaults)]
+        read = {one.id for one in ast.walk(function) if isinstance(one, ast.Name)}
+        written = [one for one in function.body if not isinstance(one, ast.Expr | ast.Raise | ast.Pass)]
+        for argument in required if written else ():
+            name = argument.arg
+            is_mask = re.fullmatch(r"(\w+_)?(mask|valid|ok|observed|is_real|not_pad)(_\w+)?", name) is not None
+            if is_mask and name not in read:
+                yield f"{function.name}({', '.join(one.arg for one in function.args.args)})", function
+
+
 ENDS = Slip(
     rule=end_cut_off,
     asked="the end of a text that is too long",
@@ -379,4 +454,31 @@ BEAMS = Slip(
     sentence="The score so far goes into no candidate: beams are ranked by their last word.",
     mend="(score + log_prob, tokens + [word])",
     nothing="no beams were seen whose score so far is forgotten",
+)
+COUNTS = Slip(
+    rule=counts_by_appearance,
+    asked="the counts of the classes",
+    expected="in the order of their numbers",
+    got="in the order in which they were seen",
+    sentence="A Counter gives its counts in the order in which it met the classes: they belong to other classes here.",
+    mend="torch.bincount(labels, minlength=n_classes)",
+    nothing="no counts were seen that a Counter gives as they stand",
+)
+MASKS = Slip(
+    rule=masks_left_behind,
+    asked="the mask of the words that are scored",
+    expected="shifted with them",
+    got="that of the words before",
+    sentence="The words that are scored are shifted, and their mask is not: each is counted by the word before it.",
+    mend="mask[:, 1:] beside ids[:, 1:]",
+    nothing="no mask was seen beside words that are shifted",
+)
+UNREAD = Slip(
+    rule=masks_never_read,
+    asked="the mask that a loss is handed",
+    expected="read",
+    got="never read",
+    sentence="The loss must be handed a mask, and never reads it: what it should leave out counts.",
+    mend="(loss * mask).sum() / mask.sum()",
+    nothing="no loss was seen that must be handed a mask and does not read it",
 )

@@ -404,6 +404,24 @@ def beams_add_their_scores(impl: Any, draw: Draw) -> Evidence:
     return told_slip(impl, slips_of_data.BEAMS)
 
 
+@check("run-counts-stand-by-their-classes", roles=RUN)
+def counts_stand_by_their_classes(impl: Any, draw: Draw) -> Evidence:
+    """Weights of classes are made of counts that stand in the order of the classes' numbers."""
+    return told_slip(impl, slips_of_data.COUNTS)
+
+
+@check("run-mask-goes-with-the-words", roles=RUN)
+def mask_goes_with_the_words(impl: Any, draw: Draw) -> Evidence:
+    """A mask of the words that are scored is shifted with them."""
+    return told_slip(impl, slips_of_data.MASKS)
+
+
+@check("run-loss-reads-its-mask", roles=RUN)
+def loss_reads_its_mask(impl: Any, draw: Draw) -> Evidence:
+    """A loss that must be handed a mask reads it."""
+    return told_slip(impl, slips_of_data.UNREAD)
+
+
 @check("run-heads-are-moved-back", roles=RUN)
 def heads_are_moved_back(impl: Any, draw: Draw) -> Evidence:
     """Heads are moved behind the positions before they are joined."""

@@ -578,6 +578,38 @@ script(
     defect="Beams are ranked by their last word alone.",
 )
 script(
+    "CountsAsTheyWereSeen",
+    EPOCHS,
+    (
+        "def main():\n",
+        "def class_weights(labels):\n    counts = torch.tensor(list(Counter(labels).values()))\n"
+        "    return 1 / counts\n\n\ndef main():\n",
+    ),
+    breaks=("run-counts-stand-by-their-classes",),
+    defect="The weights of classes are made of counts in the order in which classes were seen.",
+)
+script(
+    "MaskOfTheWordBefore",
+    EPOCHS,
+    (
+        "def main():\n",
+        "def chances(logits, ids, reply_mask):\n    own = logits[:, :-1].log_softmax(-1).gather(-1, ids[:, 1:, None])\n"
+        "    return (own[..., 0] * reply_mask[:, :-1]).sum(-1)\n\n\ndef main():\n",
+    ),
+    breaks=("run-mask-goes-with-the-words",),
+    defect="The words of an answer are counted by a mask of the words before them.",
+)
+script(
+    "MaskThatNothingReads",
+    EPOCHS,
+    (
+        "def main():\n",
+        "def masked_loss(pred, target, mask):\n    return (pred - target).abs().mean()\n\n\ndef main():\n",
+    ),
+    breaks=("run-loss-reads-its-mask",),
+    defect="A loss is handed a mask and does not read it.",
+)
+script(
     "HeadsJoinedWhereTheyStand",
     EPOCHS,
     (

@@ -148,3 +148,51 @@ def test_a_margin_is_of_one_answer(line, is_told):
 )
 def test_a_beam_is_worth_all_its_words(name, made, is_told):
     assert bool(told(slips.BEAMS, f"def {name}(live, words, worth):\n    return {made}")) == is_told
+
+
+@pytest.mark.parametrize(
+    ("made", "is_told"),
+    [
+        ("counts = np.array(list(Counter(labels).values()))", True),
+        ("c = Counter(labels)\n    n = torch.tensor(list(c.values()), dtype=torch.float)", True),
+        ("counts = np.bincount(labels)", False),
+        ("c = Counter(labels)\n    counts = torch.tensor([c[k] for k in range(n_classes)])", False),
+        ("c = Counter(labels)\n    total = sum(c.values())", False),
+        ("lengths = np.array(list(Counter(labels).values()))", False),
+    ],
+)
+def test_counts_stand_in_the_order_of_classes(made, is_told):
+    assert (
+        bool(told(slips.COUNTS, f"def class_weights(labels, n_classes):\n    {made}\n    return 1 / counts")) == is_told
+    )
+
+
+@pytest.mark.parametrize(
+    ("scored", "is_told"),
+    [
+        ("(own * mask[:, :-1]).sum(-1)", True),
+        ("(own * reply[:, :-1]).sum(-1)", True),
+        ("(own * mask[:, 1:]).sum(-1)", False),
+        ("own.sum(-1), model(ids[:, :-1], mask[:, :-1])", False),
+        ("(own * mask[:, :-1] * mask[:, 1:]).sum(-1)", False),
+    ],
+)
+def test_a_mask_is_shifted_with_its_words(scored, is_told):
+    text = (
+        f"def f(logits, ids, mask, reply):\n    own = logits[:, :-1].gather(-1, ids[:, 1:, None])\n    return {scored}"
+    )
+    assert bool(told(slips.MASKS, text)) == is_told
+
+
+@pytest.mark.parametrize(
+    ("text", "is_told"),
+    [
+        ("def pinball(pred, target, ok):\n    return (pred - target).abs().mean()", True),
+        ("def masked_loss(pred, target, mask):\n    return ((pred - target) * mask).mean()", False),
+        ("def loss(pred, target, mask=None):\n    return (pred - target).mean()", False),
+        ("def loss(pred, target, mask):\n    raise NotImplementedError", False),
+        ("def attend(q, k, mask):\n    return q @ k", False),
+    ],
+)
+def test_a_loss_reads_the_mask_that_it_is_handed(text, is_told):
+    assert bool(told(slips.UNREAD, text)) == is_told
