@@ -26,8 +26,17 @@ from conformance.adapters.inference.names import ALWAYS, CONFIGS, KEPT, OPTIONS,
 
 def evaluating(module: nn.Module) -> nn.Module:
     """The module, in evaluation mode. A class with a ``train`` of its own often forgets to return the module."""
-    module.eval()
+    set_mode(module, False)
     return module
+
+
+def set_mode(module: nn.Module, training: bool) -> None:
+    """Training or evaluation mode, also where a class's own ``train`` takes data and trains."""
+    try:
+        module.train(training)
+    except TypeError:
+        for part in module.modules():
+            part.training = training
 
 
 class Constructor:

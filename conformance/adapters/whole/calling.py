@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from conformance.adapters.inference.calls import tensors_in
+from conformance.adapters.inference.construct import set_mode
 from conformance.adapters.inference.facts import Fact
 from conformance.adapters.stated import Shape
 from conformance.adapters.whole.configs import Options
@@ -311,7 +312,7 @@ def _is_padded(indices: Tensor, ids: Tensor) -> bool:
 def quiet_evaluation(module: nn.Module) -> Iterator[None]:
     """Evaluation mode and no gradients; the mode of every part is put back."""
     modes = [(part, part.training) for part in module.modules()]
-    module.eval()
+    set_mode(module, False)
     try:
         with torch.no_grad():
             yield

@@ -21,7 +21,7 @@ import torch
 from torch import nn
 
 from conformance.adapters.inference.calls import tensors_in
-from conformance.adapters.inference.construct import evaluating
+from conformance.adapters.inference.construct import evaluating, set_mode
 from conformance.adapters.inference.facts import Fact
 from conformance.adapters.torch_subject import to_array
 from conformance.adapters.whole.calling import Calling, Lookups, T, default_dtype, quiet_evaluation
@@ -298,7 +298,7 @@ class RunningModel:
     @contextmanager
     def mode(self, training: bool) -> Iterator[None]:
         modes = [(part, part.training) for part in self.module.modules()]
-        self.module.train(training)
+        set_mode(self.module, training)
         try:
             yield
         finally:

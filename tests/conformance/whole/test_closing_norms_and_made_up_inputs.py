@@ -106,3 +106,32 @@ class Diffuser(nn.Module):
 def test_a_step_in_time_is_a_number_for_each_sample():
     running = pointed(Diffuser).running
     assert running(**running.example(3))["out"].shape[0] == 3
+
+
+class Learner(nn.Module):
+    """Its own ``train`` takes data; a dropout shows its mode."""
+
+    def __init__(self, vocab_size=30):
+        super().__init__()
+        self.table, self.drop = nn.Embedding(vocab_size, 16), nn.Dropout(0.5)
+        self.mix, self.head = nn.GRU(16, 16, batch_first=True), nn.Linear(16, 5)
+        self.unused = nn.Linear(16, 5)
+
+    def forward(self, input_ids):
+        return self.head(self.mix(self.drop(self.table(input_ids)))[0][:, -1])
+
+    def train(self, batches, labels):
+        for ids, label in zip(batches, labels, strict=True):
+            nn.functional.cross_entropy(self(ids), label).backward()
+
+
+@pytest.mark.parametrize(
+    ("claim", "verdict"),
+    [
+        ("model-evaluation-repeats-itself", "PASS"),
+        ("model-drops-only-in-training", "PASS"),
+        ("model-every-parameter-gets-a-gradient", "FAIL"),
+    ],
+)
+def test_a_class_whose_train_takes_data_has_modes(claim, verdict):
+    assert run_check(CHECKS[claim], pointed(Learner), "quick").verdict.name == verdict
