@@ -5,9 +5,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from conformance import slips, slips_of_data, slips_of_training
 from conformance.check import check
-from conformance.checks.watched_gradients import steps_of, told_by_text, told_slip
+from conformance.checks.watched_gradients import steps_of, told_by_text
 from conformance.checks.watched_labels import RUN, broken, kept, run_of
 from conformance.checks.watched_modes import training
 from conformance.draw import Draw
@@ -336,96 +335,6 @@ def batches_move_on(impl: Any, draw: Draw) -> Evidence:
         "and most rows never do.",
         mend=f"begin at the number of the batch times {found.size}",
     )
-
-
-@check("run-words-keep-their-numbers", roles=RUN)
-def words_keep_their_numbers(impl: Any, draw: Draw) -> Evidence:
-    """The numbers that texts are given are the same in every process."""
-    return told_slip(impl, slips.HASHES)
-
-
-@check("run-nearest-is-chosen-by-distance", roles=RUN)
-def nearest_by_distance(impl: Any, draw: Draw) -> Evidence:
-    """What is nearest to a number is chosen by its distance, which has no sign."""
-    return told_slip(impl, slips.DISTANCES)
-
-
-@check("run-labels-are-cut-as-their-tokens", roles=RUN)
-def labels_cut_as_their_tokens(impl: Any, draw: Draw) -> Evidence:
-    """Where tokens are cut at one end, their labels and masks are cut at the same end."""
-    return told_slip(impl, slips.CUTS)
-
-
-@check("run-last-group-is-kept", roles=RUN)
-def last_group_is_kept(impl: Any, draw: Draw) -> Evidence:
-    """Where a loop puts together groups, the last one is handed on, too."""
-    return told_slip(impl, slips.GROUPS)
-
-
-@check("run-ranks-count-the-first-k", roles=RUN)
-def ranks_count_the_first(impl: Any, draw: Draw) -> Evidence:
-    """A rank from 0 is among the first k where it is less than k, and one from 1 where it is at most k."""
-    return told_slip(impl, slips.RANKS)
-
-
-@check("run-schedule-is-as-long-as-it-is-stepped", roles=RUN)
-def schedule_is_as_long(impl: Any, draw: Draw) -> Evidence:
-    """A schedule is stepped as often as its length says: with each batch, or once an epoch."""
-    return told_slip(impl, slips_of_training.SCHEDULES)
-
-
-@check("run-perplexity-has-the-base-of-its-loss", roles=RUN)
-def perplexity_has_the_base(impl: Any, draw: Draw) -> Evidence:
-    """A perplexity is e to the power of a loss of natural logarithms."""
-    return told_slip(impl, slips_of_data.PERPLEXITIES)
-
-
-@check("run-long-texts-have-their-end", roles=RUN)
-def long_texts_have_their_end(impl: Any, draw: Draw) -> Evidence:
-    """The sign of the end is put behind a text when that has been cut to its length."""
-    return told_slip(impl, slips_of_data.ENDS)
-
-
-@check("run-levels-weigh-errors-by-their-sign", roles=RUN)
-def levels_weigh_errors(impl: Any, draw: Draw) -> Evidence:
-    """A quantile loss weighs answers that are too low by the level, and those that are too high by the rest."""
-    return told_slip(impl, slips_of_data.LEVELS)
-
-
-@check("run-margin-asks-about-one-answer", roles=RUN)
-def margin_asks_about_one_answer(impl: Any, draw: Draw) -> Evidence:
-    """A margin against a reference asks both models about the same answer."""
-    return told_slip(impl, slips_of_data.PARTNERS)
-
-
-@check("run-beams-add-their-scores", roles=RUN)
-def beams_add_their_scores(impl: Any, draw: Draw) -> Evidence:
-    """A beam that goes on is ranked by its score so far and its next word."""
-    return told_slip(impl, slips_of_data.BEAMS)
-
-
-@check("run-counts-stand-by-their-classes", roles=RUN)
-def counts_stand_by_their_classes(impl: Any, draw: Draw) -> Evidence:
-    """Weights of classes are made of counts that stand in the order of the classes' numbers."""
-    return told_slip(impl, slips_of_data.COUNTS)
-
-
-@check("run-mask-goes-with-the-words", roles=RUN)
-def mask_goes_with_the_words(impl: Any, draw: Draw) -> Evidence:
-    """A mask of the words that are scored is shifted with them."""
-    return told_slip(impl, slips_of_data.MASKS)
-
-
-@check("run-loss-reads-its-mask", roles=RUN)
-def loss_reads_its_mask(impl: Any, draw: Draw) -> Evidence:
-    """A loss that must be handed a mask reads it."""
-    return told_slip(impl, slips_of_data.UNREAD)
-
-
-@check("run-heads-are-moved-back", roles=RUN)
-def heads_are_moved_back(impl: Any, draw: Draw) -> Evidence:
-    """Heads are moved behind the positions before they are joined."""
-    return told_slip(impl, slips.HEADS)
 
 
 @check("run-resumed-run-takes-up-what-it-kept", roles=RUN)

@@ -12,7 +12,7 @@ from conformance.checks.watched_labels import RUN, broken, kept, run_of, unusual
 from conformance.draw import Draw
 from conformance.evidence import Evidence
 from conformance.protocol import NotProvided
-from conformance.slips import Slip
+from conformance.slips.slip import Slip
 
 ROUTED = re.compile(r"expert|router|gate")
 """Names of parameters that not every step reaches."""

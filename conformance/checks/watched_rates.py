@@ -15,7 +15,8 @@ from conformance.checks.watched_labels import RUN, broken, kept, run_of, unusual
 from conformance.draw import Draw
 from conformance.evidence import Evidence, note
 from conformance.protocol import NotProvided
-from conformance.slips import FALLS, PLATEAUS, RISES
+from conformance.slips.slip import FALLS, RISES
+from conformance.slips.training import PLATEAUS
 
 
 def schedules_of(run: Any) -> list[Any]:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from conformance.slips import Rule
+from conformance.slips.slip import Rule
 from conformance.watch.lines import Source, source_of
 
 _WARM_UP = re.compile(r"^-*(n_|num_)?warm(_?up)?(_?(steps|iters|iterations|updates))?$", re.IGNORECASE)

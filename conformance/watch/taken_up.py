@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from conformance.slips import assigned
+from conformance.slips.slip import assigned
 from conformance.watch.lines import Source
 from conformance.watch.stated import sources
 

@@ -7,7 +7,7 @@ from textwrap import dedent
 
 import pytest
 
-from conformance import slips_of_data as slips
+from conformance.slips import data as slips
 
 
 def told(slip, text):

@@ -7,7 +7,7 @@ from textwrap import dedent, indent
 
 import pytest
 
-from conformance import slips_of_training as slips
+from conformance.slips import training as slips
 
 
 def told(slip, text):

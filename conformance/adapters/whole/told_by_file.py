@@ -8,32 +8,32 @@ from collections.abc import Iterator
 
 from torch import nn
 
-from conformance import slips, slips_of_data, slips_of_training
 from conformance.adapters.whole.class_source import file_of
 from conformance.adapters.whole.findings import Finding
 from conformance.adapters.whole.record import Place, Record
+from conformance.slips import data, orders, training
 
 _TOLD = {
-    "results-stay-the-same-in-every-process": slips.HASHES,
-    "results-that-are-nearest-are-chosen-by-distance": slips.DISTANCES,
-    "results-stay-beside-their-tokens": slips.CUTS,
-    "results-of-the-last-group-are-kept": slips.GROUPS,
-    "results-of-ranks-count-the-first-k": slips.RANKS,
-    "results-of-first-numbers-are-kept": slips.STARTS,
-    "attention-moves-its-heads-back": slips.HEADS,
-    "results-of-long-texts-have-their-end": slips_of_data.ENDS,
-    "results-of-windows-end-before-their-target": slips_of_data.WINDOWS,
-    "results-of-levels-weigh-errors-by-their-sign": slips_of_data.LEVELS,
-    "results-of-shares-meet-one-softmax": slips_of_data.SHARES,
-    "results-of-perplexities-have-the-base-of-their-loss": slips_of_data.PERPLEXITIES,
-    "results-of-margins-are-of-one-answer": slips_of_data.PARTNERS,
-    "results-of-beams-add-their-scores": slips_of_data.BEAMS,
-    "results-of-training-use-all-gradients": slips_of_training.GRADIENTS,
-    "results-of-training-start-from-no-gradients": slips_of_training.OLD_GRADIENTS,
-    "results-of-training-are-clipped-before-a-step": slips_of_training.CLIPPING,
-    "results-of-training-are-copied-when-kept": slips_of_training.KEPT,
-    "results-of-training-that-are-best-are-kept": slips_of_training.BEST,
-    "results-of-training-follow-their-schedule": slips_of_training.SCHEDULES,
+    "results-stay-the-same-in-every-process": orders.HASHES,
+    "results-that-are-nearest-are-chosen-by-distance": orders.DISTANCES,
+    "results-stay-beside-their-tokens": orders.CUTS,
+    "results-of-the-last-group-are-kept": orders.GROUPS,
+    "results-of-ranks-count-the-first-k": orders.RANKS,
+    "results-of-first-numbers-are-kept": orders.STARTS,
+    "attention-moves-its-heads-back": orders.HEADS,
+    "results-of-long-texts-have-their-end": data.ENDS,
+    "results-of-windows-end-before-their-target": data.WINDOWS,
+    "results-of-levels-weigh-errors-by-their-sign": data.LEVELS,
+    "results-of-shares-meet-one-softmax": data.SHARES,
+    "results-of-perplexities-have-the-base-of-their-loss": data.PERPLEXITIES,
+    "results-of-margins-are-of-one-answer": data.PARTNERS,
+    "results-of-beams-add-their-scores": data.BEAMS,
+    "results-of-training-use-all-gradients": training.GRADIENTS,
+    "results-of-training-start-from-no-gradients": training.OLD_GRADIENTS,
+    "results-of-training-are-clipped-before-a-step": training.CLIPPING,
+    "results-of-training-are-copied-when-kept": training.KEPT,
+    "results-of-training-that-are-best-are-kept": training.BEST,
+    "results-of-training-follow-their-schedule": training.SCHEDULES,
 }
 
 

@@ -1,38 +1,18 @@
-"""Slips that the text of a file shows by itself, in a model's file as in a training script.
-
-Each rule takes the syntax tree of a file and gives `(what is written, its node)`; nothing is run. A `Slip` is a rule
-with what is said of it, of a model as of a script.
-"""
+"""Slips of order and place: numbers of texts, what is nearest, ends, groups, ranks, heads, starts."""
 
 from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator
 
-Rule = Callable[[ast.AST], Iterator[tuple[str, ast.AST]]]
-
-
-@dataclass(frozen=True)
-class Slip:
-    """A rule, and what is said of it. asked: what it is about; expected, got: of that; sentence: what is wrong;
-    nothing: what is said where it tells nothing."""
-
-    rule: Rule
-    asked: str
-    expected: str
-    got: str
-    sentence: str
-    mend: str
-    nothing: str
-
+from conformance.slips.slip import Found, Slip, assigned, blocks
 
 _HASHED = re.compile(r"(?<![\w.])hash\((?!\()[^()]*(\([^()]*\))?[^()]*\)\s*%")
 """A place in a table that Python's own hash of a text gives. That of a tuple may be one of numbers, which stays."""
 
 
-def hashed(tree: ast.AST) -> Iterator[tuple[str, ast.AST]]:
+def hashed(tree: ast.AST) -> Found:
     """Where a number comes of Python's hash of a text, which is another one in every process."""
     for node in ast.walk(tree):
         if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mod) and _HASHED.search(ast.unparse(node)):
@@ -42,7 +22,7 @@ def hashed(tree: ast.AST) -> Iterator[tuple[str, ast.AST]]:
 _CHOOSES = re.compile(r"arg(min|max|sort)")
 
 
-def moved_by_a_constant(tree: ast.AST) -> Iterator[tuple[str, ast.AST]]:
+def moved_by_a_constant(tree: ast.AST) -> Found:
     """Where what is chosen by ``(x - 0.5).argmin()`` does not depend on the 0.5: of the distance from it the sign was
     left in."""
     for node in ast.walk(tree):
@@ -83,7 +63,7 @@ _SHORT = {"i": "tokens", "x": "tokens", "l": "labels", "m": "labels"}
 """Names of one letter, where both are cut in one statement."""
 
 
-def cut_apart(tree: ast.AST) -> Iterator[tuple[str, ast.AST]]:
+def cut_apart(tree: ast.AST) -> Found:
     """Where tokens keep their end, ``ids[-n:]``, and what stands beside them its beginning, ``labels[:n]``, or the
     other way round."""
     for function in (node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.Module)):
@@ -121,18 +101,6 @@ def _own_cuts(statement: ast.stmt) -> Iterator[tuple[str, ast.Subscript]]:
             yield from [(to.id, cut)] if to.id == cut.value.id else []
 
 
-def assigned(node: ast.AST) -> list[tuple[ast.expr, ast.expr]]:
-    """What an assignment, of one name or of several at once, gives to what; empty for anything else."""
-    found: list[tuple[ast.expr, ast.expr]] = []
-    for target in node.targets if isinstance(node, ast.Assign) else ():
-        value = node.value  # type: ignore[attr-defined]
-        if isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple) and len(target.elts) == len(value.elts):
-            found += zip(target.elts, value.elts, strict=True)
-        else:
-            found.append((target, value))
-    return found
-
-
 def _kind(name: str, alone: bool) -> str:
     if not alone and name in _SHORT:
         return _SHORT[name]
@@ -156,7 +124,7 @@ def _beginning_of(cut: ast.Subscript) -> str:
     return ast.unparse(part.upper)
 
 
-def last_group_lost(tree: ast.AST) -> Iterator[tuple[str, ast.AST]]:
+def last_group_lost(tree: ast.AST) -> Found:
     """Where a loop hands a full group on before it adds to the next one, and nothing hands on the last one behind it:
     that always holds something."""
     for function in (node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.Module)):
@@ -166,16 +134,6 @@ def last_group_lost(tree: ast.AST) -> Iterator[tuple[str, ast.AST]]:
                     behind = (one for one in ast.walk(function) if getattr(one, "lineno", 0) > (loop.end_lineno or 0))
                     if not any(_reads(one, name) for one in behind):
                         yield f"what {name} holds behind the loop is left out", place
-
-
-def blocks(function: ast.AST) -> Iterator[list[ast.stmt]]:
-    """The lists of statements in a function or file, without those of the functions in it."""
-    for _, value in ast.iter_fields(function):
-        if isinstance(value, list) and value and isinstance(value[0], ast.stmt):
-            yield value
-            for statement in value:
-                if not isinstance(statement, ast.FunctionDef | ast.ClassDef):
-                    yield from blocks(statement)
 
 
 def _groups_of(loop: ast.For) -> Iterator[tuple[str, ast.AST]]:
@@ -227,37 +185,10 @@ def _reads(node: ast.AST, name: str) -> bool:
     return any(isinstance(one, ast.Name) and one.id == name and isinstance(one.ctx, ast.Load) for one in ast.walk(node))
 
 
-FALLS = re.compile(
-    r"loss|ppl|perplexity|nll|error|pinball|distance|(?<![a-z])(err|mae|mse|rmse|mape|wer|cer|bpb|bpc|crps)(?![a-z])",
-    re.IGNORECASE,
-)
-RISES = re.compile(r"acc|score|f1|bleu|rouge|auc|precision|recall|mrr|ndcg|exact|hits?_?(at|rate)", re.IGNORECASE)
-"""Names of measures that get smaller, and of those that get larger, where a model learns."""
-
-
-def plateau_turned_round(tree: ast.AST) -> Iterator[tuple[str, ast.AST]]:
-    """Where ReduceLROnPlateau waits for a loss to rise, or for a share of hits to fall."""
-    modes: dict[str, str] = {}
-    for node in ast.walk(tree):
-        called = node.value if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call) else None
-        if called is not None and ast.unparse(called.func).endswith("ReduceLROnPlateau"):
-            given = [word.value for word in called.keywords if word.arg == "mode"] or called.args[1:2]
-            said_so = given[0].value if given and isinstance(given[0], ast.Constant) else "" if given else "min"
-            modes[ast.unparse(node.targets[0])] = str(said_so)  # type: ignore[attr-defined]
-    for node in ast.walk(tree):
-        is_step = isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "step"
-        if is_step and len(node.args) == 1 and modes.get(ast.unparse(node.func.value)):  # type: ignore[attr-defined]
-            mode, said = modes[ast.unparse(node.func.value)], ast.unparse(node.args[0])  # type: ignore[attr-defined]
-            falls, rises = (one.search(said) is not None for one in (FALLS, RISES))
-            is_negative = isinstance(node.args[0], ast.UnaryOp) or said.startswith("1")  # type: ignore[attr-defined]
-            if falls != rises and not is_negative and mode == ("max" if falls else "min"):
-                yield f"{said} with mode={mode!r}", node
-
-
 _COUNTED = re.compile(r"(k|ks|top_?k|at|cutoff|n)", re.IGNORECASE)
 
 
-def ranks_off_by_one(tree: ast.AST) -> Iterator[tuple[str, ast.AST]]:
+def ranks_off_by_one(tree: ast.AST) -> Found:
     """Where a rank that counts from 0, the number of those that are better, is asked to be at most k; or one that
     counts from 1 to be less than k; or where one counts from 2, since the own one is counted twice."""
     for function in (node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)):
@@ -301,7 +232,7 @@ def _first_rank(value: ast.expr) -> int | None:
     return None
 
 
-def heads_joined_in_place(tree: ast.AST) -> Iterator[tuple[str, ast.AST]]:
+def heads_joined_in_place(tree: ast.AST) -> Found:
     """Where heads, (B, H, T, d), are given the shape of words, (B, T, H * d), and their axis is not moved back."""
     for function in (node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)):
         if not any(map(_splits_heads, ast.walk(function))):
@@ -340,7 +271,7 @@ def _is_product_with_values(value: ast.expr) -> bool:
 _OF_DEPTH = re.compile(r"(n_|num_)?(hidden_)?(layers?|blocks?)\b|depth", re.IGNORECASE)
 
 
-def starts_written_over(tree: ast.AST) -> Iterator[tuple[str, ast.AST]]:
+def starts_written_over(tree: ast.AST) -> Found:
     """Where a constructor makes what adds to the residual stream start smaller, by the depth, and then lets
     ``self.apply(self._init_weights)`` give all maps new numbers."""
     for cls in (node for node in ast.walk(tree) if isinstance(node, ast.ClassDef)):
@@ -424,13 +355,4 @@ STARTS = Slip(
     sentence="What adds to the residual stream is scaled by the depth, and all maps get new numbers afterwards.",
     mend="self.apply(self._init_weights) first, then the smaller numbers.",
     nothing="no start was seen that is scaled by the depth and written over",
-)
-PLATEAUS = Slip(
-    rule=plateau_turned_round,
-    asked="what the schedule waits for",
-    expected="less of a loss, more of hits",
-    got="the other way round",
-    sentence="The schedule takes what gets better for a plateau: it lowers the rate while the model improves.",
-    mend='mode="min" for a loss or an error, mode="max" for a share of hits',
-    nothing="no schedule was seen that watches a measure whose name tells its direction",
 )

@@ -1,7 +1,4 @@
-"""Slips of training loops that the text of a file shows by itself: gradients, clipping, schedules, what is kept.
-
-Each rule takes the syntax tree of a file and gives `(what is written, its node)`, as those of `slips` do.
-"""
+"""Slips of training loops that the text of a file shows by itself: gradients, clipping, schedules, what is kept."""
 
 from __future__ import annotations
 
@@ -9,9 +6,8 @@ import ast
 import re
 from collections.abc import Iterator
 
-from conformance.slips import FALLS, RISES, Slip, assigned, blocks
+from conformance.slips.slip import FALLS, RISES, Found, Slip, assigned, blocks
 
-Found = Iterator[tuple[str, ast.AST]]
 Function = ast.FunctionDef | ast.AsyncFunctionDef | ast.Module
 Loop = ast.For | ast.While
 
@@ -307,6 +303,25 @@ def _short(made: ast.Call) -> str:
     return text if len(text) < 80 else text[:77] + "..."
 
 
+def plateau_turned_round(tree: ast.AST) -> Found:
+    """Where ReduceLROnPlateau waits for a loss to rise, or for a share of hits to fall."""
+    modes: dict[str, str] = {}
+    for node in ast.walk(tree):
+        called = node.value if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call) else None
+        if called is not None and ast.unparse(called.func).endswith("ReduceLROnPlateau"):
+            given = [word.value for word in called.keywords if word.arg == "mode"] or called.args[1:2]
+            said_so = given[0].value if given and isinstance(given[0], ast.Constant) else "" if given else "min"
+            modes[ast.unparse(node.targets[0])] = str(said_so)  # type: ignore[attr-defined]
+    for node in ast.walk(tree):
+        is_step = isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "step"
+        if is_step and len(node.args) == 1 and modes.get(ast.unparse(node.func.value)):  # type: ignore[attr-defined]
+            mode, said = modes[ast.unparse(node.func.value)], ast.unparse(node.args[0])  # type: ignore[attr-defined]
+            falls, rises = (one.search(said) is not None for one in (FALLS, RISES))
+            is_negative = isinstance(node.args[0], ast.UnaryOp) or said.startswith("1")  # type: ignore[attr-defined]
+            if falls != rises and not is_negative and mode == ("max" if falls else "min"):
+                yield f"{said} with mode={mode!r}", node
+
+
 GRADIENTS = Slip(
     rule=thrown_away,
     asked="the gradients of the passes before a step",
@@ -360,4 +375,13 @@ SCHEDULES = Slip(
     sentence="The schedule is made for another number of steps than it makes: batches are no epochs.",
     mend="Step it with each batch if its length is epochs * len(loader), once an epoch if it is the epochs.",
     nothing="no schedule was seen whose length is said in batches or epochs",
+)
+PLATEAUS = Slip(
+    rule=plateau_turned_round,
+    asked="what the schedule waits for",
+    expected="less of a loss, more of hits",
+    got="the other way round",
+    sentence="The schedule takes what gets better for a plateau: it lowers the rate while the model improves.",
+    mend='mode="min" for a loss or an error, mode="max" for a share of hits',
+    nothing="no schedule was seen that watches a measure whose name tells its direction",
 )

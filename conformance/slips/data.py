@@ -1,9 +1,6 @@
 """Slips of what goes into a model and what is made of its answers, that the text of a file shows by itself: ends that
 are cut off, windows that hold their target, levels turned round, softmaxes taken twice, powers of two, partners of
-other pairs, scores of beams that are forgotten, counts in another order, masks that stay behind or are never read.
-
-Each rule takes the syntax tree of a file and gives `(what is written, its node)`, as those of `slips` do.
-"""
+other pairs, scores of beams that are forgotten, counts in another order, masks that stay behind or are never read."""
 
 from __future__ import annotations
 
@@ -12,9 +9,7 @@ import re
 from collections.abc import Iterator
 from itertools import pairwise
 
-from conformance.slips import Slip, assigned, blocks
-
-Found = Iterator[tuple[str, ast.AST]]
+from conformance.slips.slip import Found, Slip, assigned, blocks
 
 _END = re.compile(
     r"(\w+\.)*(\w+_)?(eos|end|stop|eot)(_(id|idx|token|token_id|tok|index))?|['\"]<(/s|eos|end|eot)>['\"]", re.I

@@ -1,0 +1,44 @@
+"""Checks of what a training script shows by its text alone: a claim a slip."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from conformance.check import check
+from conformance.checks.watched_gradients import told_slip
+from conformance.checks.watched_labels import RUN
+from conformance.draw import Draw
+from conformance.evidence import Evidence
+from conformance.slips import data, orders, training
+from conformance.slips.slip import Slip
+
+_TOLD = {
+    "run-words-keep-their-numbers": orders.HASHES,
+    "run-nearest-is-chosen-by-distance": orders.DISTANCES,
+    "run-labels-are-cut-as-their-tokens": orders.CUTS,
+    "run-last-group-is-kept": orders.GROUPS,
+    "run-ranks-count-the-first-k": orders.RANKS,
+    "run-schedule-is-as-long-as-it-is-stepped": training.SCHEDULES,
+    "run-perplexity-has-the-base-of-its-loss": data.PERPLEXITIES,
+    "run-long-texts-have-their-end": data.ENDS,
+    "run-levels-weigh-errors-by-their-sign": data.LEVELS,
+    "run-margin-asks-about-one-answer": data.PARTNERS,
+    "run-beams-add-their-scores": data.BEAMS,
+    "run-counts-stand-by-their-classes": data.COUNTS,
+    "run-mask-goes-with-the-words": data.MASKS,
+    "run-loss-reads-its-mask": data.UNREAD,
+    "run-heads-are-moved-back": orders.HEADS,
+}
+
+
+def _told(slip: Slip) -> Callable[[Any, Draw], Evidence]:
+    def told(impl: Any, draw: Draw) -> Evidence:
+        return told_slip(impl, slip)
+
+    told.__doc__ = f"Nothing of this is in the script: {slip.sentence}"
+    return told
+
+
+for _claim, _slip in _TOLD.items():
+    check(_claim, roles=RUN)(_told(_slip))

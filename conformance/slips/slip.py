@@ -1,0 +1,55 @@
+"""What a slip is, and what rules share that read a file."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+Found = Iterator[tuple[str, ast.AST]]
+Rule = Callable[[ast.AST], Found]
+
+
+@dataclass(frozen=True)
+class Slip:
+    """A rule, and what is said of it. asked: what it is about; expected, got: of that; sentence: what is wrong;
+    nothing: what is said where it tells nothing."""
+
+    rule: Rule
+    asked: str
+    expected: str
+    got: str
+    sentence: str
+    mend: str
+    nothing: str
+
+
+FALLS = re.compile(
+    r"loss|ppl|perplexity|nll|error|pinball|distance|(?<![a-z])(err|mae|mse|rmse|mape|wer|cer|bpb|bpc|crps)(?![a-z])",
+    re.IGNORECASE,
+)
+RISES = re.compile(r"acc|score|f1|bleu|rouge|auc|precision|recall|mrr|ndcg|exact|hits?_?(at|rate)", re.IGNORECASE)
+"""Names of measures that get smaller, and of those that get larger, where a model learns."""
+
+
+def assigned(node: ast.AST) -> list[tuple[ast.expr, ast.expr]]:
+    """What an assignment, of one name or of several at once, gives to what; empty for anything else."""
+    found: list[tuple[ast.expr, ast.expr]] = []
+    for target in node.targets if isinstance(node, ast.Assign) else ():
+        value = node.value  # type: ignore[attr-defined]
+        if isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple) and len(target.elts) == len(value.elts):
+            found += zip(target.elts, value.elts, strict=True)
+        else:
+            found.append((target, value))
+    return found
+
+
+def blocks(function: ast.AST) -> Iterator[list[ast.stmt]]:
+    """The lists of statements in a function or file, without those of the functions in it."""
+    for _, value in ast.iter_fields(function):
+        if isinstance(value, list) and value and isinstance(value[0], ast.stmt):
+            yield value
+            for statement in value:
+                if not isinstance(statement, ast.FunctionDef | ast.ClassDef):
+                    yield from blocks(statement)
