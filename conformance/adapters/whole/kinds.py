@@ -35,7 +35,8 @@ _CAUSAL_CODE = (
     r"\btril\b|\btriu\b|causal(?! ?= ?False)|subsequent|look_?ahead|autoregress|next[ _-]token|attend.{0,20}future"
 )
 _TWO_WAY_CODE = (
-    r"(?<![a-z])mlm(?![a-z])|masked[ _-](l(anguage|m)|(token|word)s? (pre|model))|mask_token|[\[<]mask[\]>]|mask_idx?\b"
+    r"(?<![a-z])mlm(?![a-z])|masked[ _-](l(anguage|m)|(token|word)s? (pre|model))|mask_token|mask_idx?\b"
+    r"|(?<![\w)\]])[\[<]mask[\]>]"  # the token, and not numbers[mask]
     r"|bidirectional"
 )
 _TWO_WAY_METHODS = re.compile(

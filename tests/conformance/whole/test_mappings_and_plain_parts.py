@@ -222,6 +222,7 @@ WINDOW = "def get(i):\n    return data[i:i + block_size], data[i + 1:i + block_s
 WRITES = (
     "def write(logits):\n    probs = torch.softmax(logits[:, -1] / 0.8, -1)\n    return torch.multinomial(probs, 1)\n"
 )
+BARS = "def cut(probs, mask):\n    probs[mask] = 0.0\n    return probs\n"
 HIDES = "def collate(batch):\n    return tokens.masked_fill(hidden, mask_token)\n"
 
 
@@ -232,6 +233,7 @@ HIDES = "def collate(batch):\n    return tokens.masked_fill(hidden, mask_token)\
         ("", {"data.py": PAIRS}, "language_model"),
         ("", {"data.py": WINDOW}, "language_model"),
         ("", {"inference.py": WRITES}, "language_model"),
+        ("", {"inference.py": WRITES + BARS}, "language_model"),  # numbers by a mask are no [MASK]
         ("", {"data.py": HIDES}, "masked_language_model"),
         ("", {"data.py": HIDES + PAIRS}, ""),
         ('"""A block after the LLaMA architecture."""', {}, "language_model"),
