@@ -91,13 +91,10 @@ def _cleared_each_pass(loop: Loop) -> Found:
     body = _flat(loop.body)
     clears = [call for one in body if _plain(one) for call in _calls(one, "zero_grad")]
     steps_now = [call for one in body if _plain(one) for call in _steps(one)]
-    waits = [one for one in body if isinstance(one, ast.If) and _ACCUMULATES.search(ast.unparse(one.test))]
-    if clears and not steps_now and any(_steps(one) for one in waits) and any(_calls(one, "backward") for one in body):
-        yield f"{ast.unparse(clears[0])} in each pass, a step where {ast.unparse(_waiting(waits).test)}", clears[0]
-
-
-def _waiting(waits: list[ast.If]) -> ast.If:
-    return next(one for one in waits if _steps(one))
+    later = [one.test for one in body if isinstance(one, ast.If) and _steps(one)]
+    waits = [test for test in later if _ACCUMULATES.search(ast.unparse(test))]
+    if clears and not steps_now and waits and any(_calls(one, "backward") for one in body):
+        yield f"{ast.unparse(clears[0])} in each pass, a step where {ast.unparse(waits[0])}", clears[0]
 
 
 def _cleared_before_the_step(block: list[ast.stmt]) -> Found:
@@ -186,7 +183,7 @@ _LOW = re.compile(r"-(.+)|0|0\.0")
 
 def worst_kept(tree: ast.AST) -> Found:
     """Where what is kept as the best begins above all numbers, and only a larger one would take its place, or the other
-    way round; or where a loss takes the place of a smaller one."""
+    way round; or where a loss takes the place of a smaller best one."""
     for function in _functions(tree):
         nodes = [node for statement in function.body for node in _inside(statement)]
         given = [(ast.unparse(to), ast.unparse(value)) for node in nodes for to, value in assigned(node)]
@@ -213,8 +210,10 @@ def _worse_taken(test: ast.If, first: dict[str, str]) -> Iterator[tuple[str, str
         begins = first.get(name, "")
         high, low = _HIGH.fullmatch(begins) is not None, _LOW.fullmatch(begins) is not None
         falls, gains = FALLS.search(taken) is not None, RISES.search(taken) is not None
-        never = (high and larger) or (begins.startswith("-") and low and not larger)
-        worse = falls != gains and (falls == larger) and (high or low) and not taken.startswith("-")
+        lowest = begins.startswith("-") and _HIGH.fullmatch(begins[1:]) is not None
+        never = (high and larger) or (lowest and not larger)
+        is_best = "best" in name.lower()  # the largest loss may be asked for, too
+        worse = is_best and falls != gains and falls == larger and (high or low) and not taken.startswith("-")
         if kept and (never or worse):
             yield name, f"{ast.unparse(test.test)}, from {begins} on"
 
@@ -246,10 +245,7 @@ def schedules_of_other_steps(tree: ast.AST) -> Found:
 
 
 def _over_epochs(loop: Loop) -> bool:
-    return (
-        isinstance(loop, ast.For)
-        and re.search("epoch", f"{ast.unparse(loop.target)} {ast.unparse(loop.iter)}") is not None
-    )
+    return isinstance(loop, ast.For) and "epoch" in f"{ast.unparse(loop.target)} {ast.unparse(loop.iter)}"
 
 
 def _lengths(function: Function) -> set[str]:

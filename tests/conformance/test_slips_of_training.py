@@ -131,6 +131,13 @@ def test_the_better_one_is_kept(begins, test, is_told):
     assert bool(told(slips.BEST, text)) == is_told
 
 
+def test_the_largest_loss_and_the_least_margin_may_be_asked_for():
+    text = loop(f"{STEPS}if loss > largest:\n    largest = loss", before="largest = 0.0", epochs=True)
+    assert not told(slips.BEST, text)
+    text = loop(f"{STEPS}if margin < best:\n    best = margin", before="best = -1", epochs=True)
+    assert not told(slips.BEST, text)  # it may be less than -1
+
+
 @pytest.mark.parametrize(
     ("made", "with_batch", "an_epoch", "is_told"),
     [

@@ -215,8 +215,9 @@ class Writer(Declared):
             if isinstance(value, int):
                 return np.full((len(raw), 1), value)
         by_beams = self.tells_of and (self.beam or self.has("beams"))  # its choices are not those of a sample
-        if steps and steps[0].first is not None and not (by_beams and begun is not None):
-            return steps[0].first[:, None]
+        first = steps[0].first if steps and not (by_beams and begun is not None) else None
+        if first is not None:
+            return first[:, None]
         if begun is not None:
             return begun[:, None]
         raise NotProvided(f"{self.name} does not tell what a target begins with")
