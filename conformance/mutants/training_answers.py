@@ -385,13 +385,6 @@ script(
     defect="Each batch begins one row behind the one before.",
 )
 script(
-    "WordsAreHashed",
-    EPOCHS,
-    ("def main():\n", "def number(word):\n    return 3 + hash(word) % (VOCAB - 3)\n\n\ndef main():\n"),
-    breaks=("run-words-keep-their-numbers",),
-    defect="Words get their numbers from Python's hash, which is another one in every process.",
-)
-script(
     "OrderOfOneSeed",
     ROWS,
     (
@@ -457,39 +450,6 @@ script(
     defect="Classes go before places by another shape, and not by a transpose.",
 )
 script(
-    "FirstForTheNearest",
-    EPOCHS,
-    (
-        "def main():\n",
-        "def nearest(numbers, wanted):\n    return min(numbers, key=lambda number: number - wanted)\n\n\ndef main():\n",
-    ),
-    breaks=("run-nearest-is-chosen-by-distance",),
-    defect="What is nearest is chosen by a difference with its sign: it is the least of all.",
-)
-script(
-    "LabelsKeepTheOtherEnd",
-    EPOCHS,
-    (
-        "def main():\n",
-        "def cut(ids, labels, longest):\n    ids = ids[-longest:]\n    labels = labels[:longest]\n"
-        "    return ids, labels\n\n\ndef main():\n",
-    ),
-    breaks=("run-labels-are-cut-as-their-tokens",),
-    defect="Of long texts the words keep their end, and the labels their beginning.",
-)
-script(
-    "LastGroupIsLost",
-    EPOCHS,
-    (
-        "def main():\n",
-        "def groups_of(rows, most):\n    groups, group = [], []\n    for row in rows:\n"
-        "        if len(group) + len(row) > most:\n            groups.append(group)\n            group = []\n"
-        "        group.append(row)\n    return groups\n\n\ndef main():\n",
-    ),
-    breaks=("run-last-group-is-kept",),
-    defect="The last group of a loop is handed on to nobody.",
-)
-script(
     "PlateauOfALossThatRises",
     EPOCHS,
     (
@@ -500,127 +460,6 @@ script(
     ),
     breaks=("run-plateau-looks-the-right-way",),
     defect="The schedule waits for a loss to rise, and lowers the rate while the model learns.",
-)
-script(
-    "OnePlaceMore",
-    EPOCHS,
-    (
-        "def main():\n",
-        "def recall(scores, own, k):\n    rank = (scores > own[:, None]).sum(1)\n"
-        "    return (rank <= k).float().mean()\n\n\ndef main():\n",
-    ),
-    breaks=("run-ranks-count-the-first-k",),
-    defect="A rank that counts from 0 is a hit at k, too: k + 1 places are counted.",
-)
-script(
-    "OneStepOfMany",
-    EPOCHS,
-    (
-        "def main():\n",
-        "def train(model, loader, optimizer, epochs):\n"
-        "    scheduler = torch.optim.lr_scheduler.OneCycleLR(optimizer, 1e-3, total_steps=epochs * len(loader))\n"
-        "    for epoch in range(epochs):\n        for batch in loader:\n            model(batch).backward()\n"
-        "            optimizer.step()\n            optimizer.zero_grad()\n        scheduler.step()\n\n\n"
-        "def main():\n",
-    ),
-    breaks=("run-schedule-is-as-long-as-it-is-stepped",),
-    defect="A schedule that is as long as all batches is stepped once an epoch.",
-)
-script(
-    "TwoToTheLoss",
-    EPOCHS,
-    (
-        "def main():\n",
-        "def perplexity(logits, labels):\n    loss = F.cross_entropy(logits, labels)\n    return 2 ** loss.item()\n\n\n"
-        "def main():\n",
-    ),
-    breaks=("run-perplexity-has-the-base-of-its-loss",),
-    defect="The perplexity is two to a loss of natural logarithms.",
-)
-script(
-    "EndsAreCutOff",
-    EPOCHS,
-    ("def main():\n", "def encoded(ids, longest, eos=2):\n    return (ids + [eos])[:longest]\n\n\ndef main():\n"),
-    breaks=("run-long-texts-have-their-end",),
-    defect="Texts are cut when the sign of their end stands behind them.",
-)
-script(
-    "LevelOfTheOtherSide",
-    EPOCHS,
-    (
-        "def main():\n",
-        "def pinball(pred, target, q):\n    error = pred - target\n"
-        "    return torch.maximum(q * error, (q - 1) * error).mean()\n\n\ndef main():\n",
-    ),
-    breaks=("run-levels-weigh-errors-by-their-sign",),
-    defect="The error of a quantile loss has the other sign.",
-)
-script(
-    "ReferenceOfTheOtherAnswer",
-    EPOCHS,
-    (
-        "def main():\n",
-        "def margin(pol_c, pol_r, ref_c, ref_r):\n    return (pol_c - ref_c) - (pol_r - ref_c)\n\n\ndef main():\n",
-    ),
-    breaks=("run-margin-asks-about-one-answer",),
-    defect="The rejected answer is compared with what the reference says of the chosen one.",
-)
-script(
-    "BeamsByTheirLastWord",
-    EPOCHS,
-    (
-        "def main():\n",
-        "def beam_search(live, words, k):\n"
-        "    found = [(lp, seq + [word]) for (score, seq) in live for lp, word in words(seq)]\n"
-        "    return sorted(found, key=lambda one: -one[0])[:k]\n\n\ndef main():\n",
-    ),
-    breaks=("run-beams-add-their-scores",),
-    defect="Beams are ranked by their last word alone.",
-)
-script(
-    "CountsAsTheyWereSeen",
-    EPOCHS,
-    (
-        "def main():\n",
-        "def class_weights(labels):\n    counts = torch.tensor(list(Counter(labels).values()))\n"
-        "    return 1 / counts\n\n\ndef main():\n",
-    ),
-    breaks=("run-counts-stand-by-their-classes",),
-    defect="The weights of classes are made of counts in the order in which classes were seen.",
-)
-script(
-    "MaskOfTheWordBefore",
-    EPOCHS,
-    (
-        "def main():\n",
-        "def chances(logits, ids, reply_mask):\n    own = logits[:, :-1].log_softmax(-1).gather(-1, ids[:, 1:, None])\n"
-        "    return (own[..., 0] * reply_mask[:, :-1]).sum(-1)\n\n\ndef main():\n",
-    ),
-    breaks=("run-mask-goes-with-the-words",),
-    defect="The words of an answer are counted by a mask of the words before them.",
-)
-script(
-    "MaskThatNothingReads",
-    EPOCHS,
-    (
-        "def main():\n",
-        "def masked_loss(pred, target, mask):\n    return (pred - target).abs().mean()\n\n\ndef main():\n",
-    ),
-    breaks=("run-loss-reads-its-mask",),
-    defect="A loss is handed a mask and does not read it.",
-)
-script(
-    "HeadsJoinedWhereTheyStand",
-    EPOCHS,
-    (
-        "def main():\n",
-        "def attend(q, k, v, heads=2):\n    b, n, d = q.shape\n"
-        "    q, k, v = (x.view(b, n, heads, d // heads).transpose(1, 2) for x in (q, k, v))\n"
-        "    weights = (q @ k.transpose(2, 3)).softmax(-1)\n    return (weights @ v).reshape(b, n, d)\n\n\n"
-        "def main():\n",
-    ),
-    breaks=("run-heads-are-moved-back",),
-    defect="The heads are joined where they stand, and each position gets parts of others.",
 )
 script(
     "BestBeginsAnew",
