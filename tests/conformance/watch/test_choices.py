@@ -529,3 +529,27 @@ CE = "F.cross_entropy(net(torch.randn(5, 4)), labels{}).item()"
 def test_what_is_added_up_at_once_is_divided_by_its_number(loss, count, rest, expected):
     parts = {"before": SUMMED.format(loss, count, rest), "after": "evaluate(model)"}
     assert judged("run-mean-is-over-what-is-summed", at=r"total \+=", **parts) is expected
+
+
+TRAINED_BEFORE = """
+first = nn.Sequential(nn.Linear(4, 8), nn.Linear(8, 3))
+plain = torch.optim.SGD(first.parameters(), lr=0.1)
+for step in range(3):
+    plain.zero_grad()
+    first(torch.randn(5, 4)).square().mean().backward()
+    plain.step()
+"""
+FOLLOWS = "[s.lerp_(p.detach(), 0.5) for s, p in zip(slow.parameters(), model.parameters())]"
+
+
+@pytest.mark.parametrize(
+    ("slow", "update", "expected"),
+    [
+        ("copy.deepcopy(model).eval().requires_grad_(False)", FOLLOWS, NOT_SEEN),
+        ("nn.Sequential(nn.Linear(4, 8), nn.Linear(8, 3)).requires_grad_(False)", "pass", FAIL),
+    ],
+)
+def test_an_average_of_a_model_that_is_trained_second_may_be_measured(slow, update, expected):
+    parts = {"before": MEASURE + TRAINED_BEFORE, "made": f"slow = {slow}"}
+    after = f"{update}\n    {KEEPS.format('slow')}"
+    assert judged("run-best-is-measured-on-what-learns", **parts, after=after) is expected
