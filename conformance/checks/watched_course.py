@@ -175,7 +175,7 @@ def favour_the_rare(impl: Any, draw: Draw) -> Evidence:
             "another one.",
             mend="take the counts in the order of the classes: [counts[name] for name in classes]",
         )
-    if fit < 0.9 or not 0.5 < slope < 1.5:
+    if fit < 0.9 or not 0.3 < slope < 1.5:
         return kept("class weights do not grow with the classes", f"{slope:.2g}")
     loss = weighted[0]
     return broken(

@@ -47,7 +47,7 @@ def told_slip(impl: Any, slip: Slip) -> Evidence:
     """What a slip of the script's text breaks. Raises NotProvided where there is none."""
     from conformance.watch.stated import in_files
 
-    step, (written, place) = told_by_text(impl, in_files(slip.rule), slip.nothing)
+    step, (written, place) = told_by_text(impl, in_files(slip), slip.nothing)
     return broken(
         step,
         slip.asked,

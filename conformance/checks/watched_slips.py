@@ -10,7 +10,7 @@ from conformance.checks.watched_gradients import told_slip
 from conformance.checks.watched_labels import RUN
 from conformance.draw import Draw
 from conformance.evidence import Evidence
-from conformance.slips import data, orders, training
+from conformance.slips import data, orders, parts, training
 from conformance.slips.slip import Slip
 
 _TOLD = {
@@ -29,6 +29,11 @@ _TOLD = {
     "run-mask-goes-with-the-words": data.MASKS,
     "run-loss-reads-its-mask": data.UNREAD,
     "run-heads-are-moved-back": orders.HEADS,
+    "run-split-is-by-what-it-names": parts.PROMISES,
+    "run-rows-that-were-seen-are-remembered": parts.REMEMBERED,
+    "run-training-part-ends-before-what-judges": parts.REACHING,
+    "run-mean-and-spread-are-of-the-training-part": parts.FITTED,
+    "run-mirrored-pictures-change-sides": parts.MIRRORS,
 }
 
 

@@ -165,3 +165,58 @@ script(
     breaks=("run-heads-are-moved-back",),
     defect="The heads are joined where they stand, and each position gets parts of others.",
 )
+script(
+    "SplitOfRows",
+    EPOCHS,
+    (
+        "def main():\n",
+        "def split_by_patient(rows):\n    rows = list(rows)\n    random.shuffle(rows)\n"
+        "    return rows[len(rows) // 5 :], rows[: len(rows) // 5]\n\n\ndef main():\n",
+    ),
+    breaks=("run-split-is-by-what-it-names",),
+    defect="A split by patients draws single rows: those of one patient are on both sides.",
+)
+script(
+    "NothingIsRemembered",
+    EPOCHS,
+    (
+        "def main():\n",
+        "def without_copies(rows):\n    seen, kept = set(), []\n    for row in rows:\n"
+        "        if row not in seen:\n            kept.append(row)\n    return kept\n\n\ndef main():\n",
+    ),
+    breaks=("run-rows-that-were-seen-are-remembered",),
+    defect="The set of rows that were seen is asked and never filled: copies stay.",
+)
+script(
+    "TrainingReachesTheTest",
+    EPOCHS,
+    (
+        "def main():\n",
+        "def windows_of(panel):\n    train = Windows(panel, 0, panel.test_start)\n"
+        "    val = Windows(panel, panel.val_start, panel.test_start)\n    return train, val\n\n\ndef main():\n",
+    ),
+    breaks=("run-training-part-ends-before-what-judges",),
+    defect="The training windows go on to where the windows that judge end.",
+)
+script(
+    "ScaledByAll",
+    EPOCHS,
+    (
+        "def main():\n",
+        "class Panel:\n    def __init__(self, sales):\n        self.sales, self.val_start = sales, len(sales) - 28\n"
+        "        self.mean, self.std = self.sales.mean(), self.sales.std()\n\n\ndef main():\n",
+    ),
+    breaks=("run-mean-and-spread-are-of-the-training-part",),
+    defect="Mean and spread are those of all days, and training ends before the last ones.",
+)
+script(
+    "LeftIsRight",
+    EPOCHS,
+    (
+        "def main():\n",
+        'SIGNS = ["arrow_left", "arrow_right", "cross"]\n\n\ndef varied(picture):\n'
+        "    return picture.flip(-1) if random.random() < 0.5 else picture\n\n\ndef main():\n",
+    ),
+    breaks=("run-mirrored-pictures-change-sides",),
+    defect="Pictures are mirrored, and arrows to the left keep their label.",
+)

@@ -14,7 +14,8 @@ Rule = Callable[[ast.AST], Found]
 @dataclass(frozen=True)
 class Slip:
     """A rule, and what is said of it. asked: what it is about; expected, got: of that; sentence: what is wrong;
-    nothing: what is said where it tells nothing."""
+    nothing: what is said where it tells nothing.
+    is_of_all: the rule reads all files of a script as one, since one file shows it with what another one names."""
 
     rule: Rule
     asked: str
@@ -23,6 +24,7 @@ class Slip:
     sentence: str
     mend: str
     nothing: str
+    is_of_all: bool = False
 
 
 FALLS = re.compile(

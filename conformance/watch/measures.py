@@ -364,9 +364,13 @@ def _mixtures(source: Source) -> Iterator[Mixture]:
         orders = [_permuted(inside, mine, other) for _, _, mine, other in found]
         for (one, share, mine, other), order in zip(found, orders, strict=True):
             is_sure = any(order_ for (_, its, *_), order_ in zip(found, orders, strict=True) if its == share)
-            if ast.unparse(mine) == ast.unparse(other):
+            bound = {name: (ast.unparse(value), back) for made, back in given.items() for name, value in pairs_in(made)}
+            sides = [ast.unparse(side) for side in (mine, other)]
+            backs = [back for name, (_, back) in bound.items() if re.search(rf"\b{name}\b", sides[0])]
+            if len({_in_words_of(bound, side) for side in sides}) == 1:
                 if is_sure:
-                    yield Mixture(ast.unparse(one), "alike", source.place(one))
+                    place = one if sides[0] == sides[1] else backs[0]
+                    yield Mixture(ast.unparse(one), "alike", source.place(place))
             elif order:
                 earlier = [
                     before for (_, its, *_), before in zip(found, orders, strict=True) if its == share and before
@@ -378,6 +382,11 @@ def _mixtures(source: Source) -> Iterator[Mixture]:
         if isinstance(function, FUNCTIONS[:2]) and len(found) == 1 and not given:
             yield from _drawn_apart(source, inside, *found[0])
             yield from _unmixed(source, function, inside, *found[0])
+
+
+def _in_words_of(bound: dict[str, tuple[str, ast.AST]], text: str) -> str:
+    """An expression with the names that other functions gave, as these functions write them."""
+    return re.sub(r"\b[A-Za-z_]\w*\b", lambda name: bound[name[0]][0] if name[0] in bound else name[0], text)
 
 
 def _given_by_others(source: Source, function: ast.AST) -> tuple[list[ast.AST], dict[ast.Assign, ast.AST]]:

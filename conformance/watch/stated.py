@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from conformance.slips.slip import Rule
+from conformance.slips.slip import Slip
 from conformance.watch.lines import Source, source_of
 
 _WARM_UP = re.compile(r"^-*(n_|num_)?warm(_?up)?(_?(steps|iters|iterations|updates))?$", re.IGNORECASE)
@@ -23,9 +23,18 @@ def sources(run: Any) -> list[Source]:
     return [source for source in map(source_of, files) if source is not None]
 
 
-def in_files(rule: Rule) -> Callable[[Any], Iterator[tuple[str, str]]]:
-    """A rule of a file's text as one of a run: what is written in the user's files, and where."""
-    return lambda run: ((text, source.place(node)) for source in sources(run) for text, node in rule(source.tree))
+def in_files(slip: Slip) -> Callable[[Any], Iterator[tuple[str, str]]]:
+    """The rule of a slip as one of a run: what is written in the user's files, and where."""
+
+    def rule(run: Any) -> Iterator[tuple[str, str]]:
+        files = sources(run)
+        if not slip.is_of_all:
+            yield from ((text, source.place(node)) for source in files for text, node in slip.rule(source.tree))
+            return
+        for text, node in slip.rule(ast.Module([one for source in files for one in source.tree.body], [])):
+            yield text, next(source.place(node) for source in files if node in source.around)
+
+    return rule
 
 
 def classes(run: Any, name: str = "") -> Iterator[tuple[Source, ast.ClassDef]]:

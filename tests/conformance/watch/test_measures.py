@@ -178,6 +178,7 @@ t = share * F.cross_entropy(mixed @ torch.ones(4, 5), a) + (1 - share) * F.cross
     [
         ("order", "y, y[order]", None),
         ("order", "y[order], y", "return mixed, y[order], y, share"),
+        ("order", "y, y", "return mixed, y, y, share"),
         ("torch.randperm(len(x))", "y, y[order]", "mixed = share * x + (1 - share) * x[torch.randperm(len(x))]"),
     ],
 )

@@ -258,6 +258,7 @@ def batch():
     [
         ("(chances.sum() / chances.sort(descending=True)[0]) ** 0.5", FAIL),
         ("(chances.sum() / chances) ** 0.5", PASS),
+        ("(chances / chances.sum()) ** 0.5", FAIL),
         ("1 / chances", PASS),
         ("torch.tensor([1.0, 6.0, 5.0, 4.0, 3.0, 2.0])", PASS),
     ],

@@ -1,0 +1,294 @@
+"""Slips of the parts of the data, that the text of a file shows by itself: parts that are not what their function's
+name promises, a part that learns and reaches into the one that judges, numbers that are fitted to all, rows that are
+asked for and never remembered, pictures that are mirrored where their classes are left and right."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+
+from conformance.slips.slip import Found, Slip, assigned, blocks
+
+# --- what a function promises ---------------------------------------------------------------------
+
+_PROMISE = re.compile(
+    r"_*((make|do|get)_)?(split|partition|divide|grouped?|folds?)(_\w+)?_(by|per)_(?P<first>\w+)"
+    r"|_*(?P<second>[^\W_]+)_(wise_)?split",
+    re.IGNORECASE,
+)
+_NO_GROUP = re.compile(
+    r"random\w*|ratio\w*|share\w*|size\w*|frac\w*|percent\w*|index|indices|row|rows|name|names|train\w*|val\w*|test\w*"
+    r"|data\w*|load|make|get|do|holdout|hash|all|no|the|line|lines|text\w*|sequence\w*|word\w*|token\w*|sample\w*|item\w*"
+    r"|file\w*|batch\w*|head\w*|chunk\w*|seed|k_?fold|fold|is|in|stratified\w*|qkv|len|length|n",
+    re.IGNORECASE,
+)
+_BY_CHANCE = ("shuffle", "permutation", "randperm", "sample", "random_split", "train_test_split")
+
+
+def rows_for_groups(tree: ast.AST) -> Found:
+    """Where a function that splits data by something, in its name, draws the rows and never reads that something."""
+    for function in (node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)):
+        promised = _PROMISE.fullmatch(function.name)
+        group = (promised["first"] or promised["second"]) if promised else ""
+        if not group or _NO_GROUP.fullmatch(group):
+            continue
+        drawn = [one for one in _calls(function) if _called(one) in _BY_CHANCE]
+        stem = re.sub(r"(ies|es|s|y)?(_?ids?)?$", "", group.lower())[:6]
+        says = re.compile(rf".*{re.escape(stem)}.*|{group[0]}_?ids?", re.IGNORECASE)
+        if drawn and stem and not any(says.fullmatch(name) for name in _read(function)):
+            yield f"{function.name} draws {ast.unparse(drawn[0])}", drawn[0]
+
+
+def _read(function: ast.FunctionDef) -> Iterator[str]:
+    """The names, attributes and texts that a function reads; not a name whose length alone is asked."""
+    lengths = [one.args[0] for one in _calls(function) if _called(one) == "len" and one.args]
+    for statement in function.body:
+        if isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant):
+            continue
+        for node in ast.walk(statement):
+            if isinstance(node, ast.Name) and node not in lengths:
+                yield node.id
+            elif isinstance(node, ast.Attribute):
+                yield node.attr
+            elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+                yield node.value
+            elif isinstance(node, ast.keyword) and node.arg:
+                yield node.arg
+
+
+def _calls(node: ast.AST) -> list[ast.Call]:
+    return [one for one in ast.walk(node) if isinstance(one, ast.Call)]
+
+
+def _called(call: ast.Call) -> str:
+    return ast.unparse(call.func).rpartition(".")[2]
+
+
+# --- rows that are remembered ---------------------------------------------------------------------
+
+_EMPTY = re.compile(r"set\(\)|\{\}|dict\(\)|\[\]|list\(\)")
+
+
+def never_remembered(tree: ast.AST) -> Found:
+    """Where a loop asks whether a set holds something, and nothing is ever put into the set."""
+    for function in (node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)):
+        empty = {
+            to.id: node
+            for node in ast.walk(function)
+            for to, given in assigned(node)
+            if isinstance(to, ast.Name) and _EMPTY.fullmatch(ast.unparse(given))
+        }
+        for name, place in empty.items():
+            uses = [one for one in ast.walk(function) if isinstance(one, ast.Name) and one.id == name]
+            asked = [
+                right
+                for node in ast.walk(function)
+                if isinstance(node, ast.Compare) and isinstance(node.ops[0], ast.In | ast.NotIn)
+                for right in node.comparators
+            ]
+            looked_at = [one for one in uses if one in asked]
+            if looked_at and len(uses) == 1 + len(looked_at):
+                yield f"{name} is asked and stays empty", place
+
+
+# --- parts that reach into another one ------------------------------------------------------------
+
+_TRAINS = re.compile(r"(self\.)?_?(train|trn|tr|fit)(_?(set|ds|data|dataset|windows|part|split|samples))?", re.I)
+_JUDGES = re.compile(
+    r"(self\.)?_?(val|valid|validation|dev|test)(_?(set|ds|data|dataset|windows|part|split|samples))?", re.IGNORECASE
+)
+_BORDER = re.compile(
+    r"(\w+\.)*_*(train|val|valid|validation|test|dev)_?(start|begin|end|stop|until|to|from)\w*", re.IGNORECASE
+)
+
+
+def parts_that_reach(tree: ast.AST) -> Found:
+    """Where training windows and those that judge are cut by one function, up to the same border, though the latter
+    begin at another one."""
+    for block in [one for node in [tree, *_functions(tree)] for one in blocks(node)]:
+        made = [
+            (ast.unparse(to), given)
+            for statement in block
+            for to, given in assigned(statement)
+            if isinstance(given, ast.Call)
+        ]
+        for name, train in made:
+            for other, judge in made:
+                if _TRAINS.fullmatch(name) and _JUDGES.fullmatch(other) and _called(train) == _called(judge):
+                    mine, its = _borders(train), _borders(judge)
+                    if len(its) == 2 and len(mine) == 1 and mine[0] == its[1] and its[0] != its[1]:
+                        yield f"{name} goes on to {mine[0]}, {other} begins at {its[0]}", train
+
+
+def _borders(call: ast.Call) -> list[str]:
+    """What of a call's arguments is a border of parts by its name, in order: ``panel.val_start, panel.test_start``."""
+    given = [ast.unparse(one) for one in [*call.args, *(keyword.value for keyword in call.keywords)]]
+    return [
+        text for text in given if _BORDER.fullmatch(text) and re.search(r"start|begin|end|stop|until|from|to", text)
+    ]
+
+
+def _functions(tree: ast.AST) -> list[ast.FunctionDef]:
+    return [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)]
+
+
+# --- numbers that are fitted ----------------------------------------------------------------------
+
+_LAST_OF_TRAINING = re.compile(
+    r"(n_?)?train(ing)?_?(end|stop|until|len|size|days|hours|steps|cut)|(val|valid|validation|test)_?(start|begin|from)"
+    r"|split(_?(at|idx|index|point))?|cut_?off|n_?train",
+    re.IGNORECASE,
+)
+_MEAN = re.compile(r"(nan)?mean|(nan)?median")
+_SPREAD = re.compile(r"(nan)?std|(nan)?var")
+
+
+def fitted_to_all(tree: ast.AST) -> Found:
+    """Where a class that knows where training ends keeps the mean and the spread of the whole of what it holds."""
+    for cls in (node for node in ast.walk(tree) if isinstance(node, ast.ClassDef)):
+        borders = [
+            to.attr
+            for node in ast.walk(cls)
+            for to, _ in assigned(node)
+            if isinstance(to, ast.Attribute) and _LAST_OF_TRAINING.fullmatch(to.attr)
+        ]
+        if not borders:
+            continue
+        for method in _functions(cls):
+            given = {ast.unparse(to): value for node in ast.walk(method) for to, value in assigned(node)}
+            kept = {to: value for to, value in given.items() if to.startswith("self.")}
+            means, spreads = ([of for value in kept.values() for of in _of(value, how)] for how in (_MEAN, _SPREAD))
+            for of, place in means:
+                if any(of == other for other, _ in spreads) and _whole(of, given):
+                    yield f"{ast.unparse(place)}, though training ends at self.{borders[0]}", place
+
+
+def _of(value: ast.expr, how: re.Pattern[str]) -> Iterator[tuple[str, ast.Call]]:
+    """Of what the means in an expression are."""
+    for call in _calls(value):
+        if how.fullmatch(_called(call)):
+            inner = call.func.value if isinstance(call.func, ast.Attribute) else None
+            is_of_library = inner is None or ast.unparse(inner) in ("np", "numpy", "torch")
+            of = call.args[0] if is_of_library and call.args else inner
+            if of is not None:
+                yield ast.unparse(of), call
+
+
+def _whole(of: str, given: dict[str, ast.expr]) -> bool:
+    """Whether it is an attribute, or what a function makes of one, with nothing cut from it."""
+    value = given[of] if of in given and of.isidentifier() else ast.parse(of, mode="eval").body
+    names = [one for one in ast.walk(value) if isinstance(one, ast.Name | ast.Attribute)]
+    is_of_self = any(isinstance(one, ast.Attribute) and ast.unparse(one.value) == "self" for one in names)
+    is_cut = any(isinstance(one, ast.Subscript) for one in ast.walk(value))
+    return is_of_self and not is_cut and not any("train" in ast.unparse(one) for one in names)
+
+
+# --- mirrors --------------------------------------------------------------------------------------
+
+_AWARE = re.compile(r"swap|mirror|opposite|counterpart|partner|flip\w*_(label|class|id|map|target)", re.IGNORECASE)
+_SIDE = re.compile(r"(.*[^a-z])?(left|right)([^a-z].*)?", re.IGNORECASE)
+_LABELS = re.compile(r"y|ys|labels?|targets?|lbl|cls", re.IGNORECASE)
+_LAST_AXIS = re.compile(r"\(?\[?-1,?\]?\)?|\(?\[?3,?\]?\)?")
+
+
+def mirrored(tree: ast.AST) -> Found:
+    """Where pictures are mirrored, their labels are left as they are, and two of the classes are left and right."""
+    if (sides := _sides(tree)) is None:
+        return
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call | ast.Subscript) and _mirrors(node):
+            around = [one for one in _functions(tree) if node in ast.walk(one)]
+            if not around or not _minds(around[-1], node):
+                yield f"{ast.unparse(node)}, where classes are {sides[0]} and {sides[1]}", node
+
+
+def _sides(tree: ast.AST) -> tuple[str, str] | None:
+    """Two texts of one list that are alike but for left and right."""
+    for node in ast.walk(tree):
+        held = node.keys if isinstance(node, ast.Dict) else getattr(node, "elts", [])
+        texts = [one.value for one in held if isinstance(one, ast.Constant) and isinstance(one.value, str)]
+        for text in texts:
+            other = re.sub("left", "right", text, flags=re.IGNORECASE)
+            if other != text and other.lower() in [one.lower() for one in texts] and len(texts) > 2:
+                return text, other
+    return None
+
+
+def _mirrors(node: ast.Call | ast.Subscript) -> bool:
+    """Whether it turns the last axis of a picture round."""
+    if isinstance(node, ast.Subscript):
+        return ast.unparse(node.slice) in ("(..., ::-1)", "(slice(None), ::-1)", "(:, ::-1)", ":, ::-1", "..., ::-1")
+    name = _called(node)
+    if name in ("hflip", "fliplr", "RandomHorizontalFlip", "horizontal_flip"):
+        return True
+    if name != "flip" or not isinstance(node.func, ast.Attribute):
+        return False
+    given = [*node.args, *(one.value for one in node.keywords)]
+    axes = given[1:] if ast.unparse(node.func.value) in ("torch", "np", "numpy") else given
+    return len(axes) == 1 and _LAST_AXIS.fullmatch(ast.unparse(axes[0])) is not None
+
+
+def _minds(function: ast.FunctionDef, flip: ast.AST) -> bool:
+    """Whether a function that mirrors pictures speaks of the other side, or binds labels anew."""
+    for node in ast.walk(function):
+        if isinstance(node, ast.Name | ast.Attribute):
+            name = node.id if isinstance(node, ast.Name) else node.attr
+            if _AWARE.search(name):
+                return True
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and _SIDE.fullmatch(node.value):
+            return True
+        for to, given in assigned(node):
+            if _LABELS.fullmatch(ast.unparse(to)) and flip not in ast.walk(given):
+                return True
+    return False
+
+
+PROMISES = Slip(
+    rule=rows_for_groups,
+    asked="by what the data are split",
+    expected="by what the function's name says",
+    got="row by row",
+    sentence="The function says by what it splits, and draws single rows: what belongs together is on both sides.",
+    mend="draw the groups, and give each row to the part of its group",
+    nothing="no function was seen that says by what it splits and does not read it",
+)
+REMEMBERED = Slip(
+    rule=never_remembered,
+    asked="what was seen before",
+    expected="remembered",
+    got="never put in",
+    sentence="The set is asked whether it holds a row, and no row is put into it: copies are not found.",
+    mend="seen.add(row)",
+    nothing="no set was seen that is asked and never filled",
+)
+REACHING = Slip(
+    rule=parts_that_reach,
+    asked="where the training part ends",
+    expected="where the part that judges begins",
+    got="it ends with it",
+    sentence="The training part goes on to where the part that judges ends: what judges is learned from.",
+    mend="end the training part at the border where the other one begins",
+    nothing="no training part was seen that is cut up to where the part that judges ends",
+)
+FITTED = Slip(
+    rule=fitted_to_all,
+    asked="of what mean and spread are kept",
+    expected="of the training part",
+    got="of everything",
+    sentence="Mean and spread are those of all the data, though the class knows where training ends: training sees "
+    "numbers of the data that judge.",
+    mend="take them of the rows before that border",
+    nothing="no class was seen that knows where training ends and keeps a mean of all",
+)
+MIRRORS = Slip(
+    rule=mirrored,
+    asked="the label of a picture that is mirrored",
+    expected="that of the other side",
+    got="left as it was",
+    sentence="Pictures are mirrored and keep their labels, though two classes are left and right: both get the "
+    "pictures of the other one.",
+    mend="leave the mirror out, or exchange the two labels with it",
+    nothing="no picture was seen that is mirrored where classes are left and right",
+    is_of_all=True,
+)

@@ -1,0 +1,102 @@
+"""Parts of the data, by their text: promises of a split, rows remembered, borders, what is fitted, mirrors."""
+
+from __future__ import annotations
+
+import ast
+from textwrap import dedent
+
+import pytest
+
+from conformance.slips import parts as slips
+
+
+def told(slip, text):
+    return [written for written, _ in slip.rule(ast.parse(dedent(text)))]
+
+
+@pytest.mark.parametrize(
+    ("name", "body", "is_told"),
+    [
+        ("split_by_patient", "rng.shuffle(rows)", True),
+        ("split_by_patient", "ids = sorted({r.patient for r in rows})\n    rng.shuffle(ids)", False),
+        ("split_by_lot", "ids = rng.permutation(len(lots))", True),  # only how many there are
+        ("split_by_lot", "ids = rng.permutation(np.unique(lots))", False),
+        ("patient_split", "a, b = random_split(rows, [0.8, 0.2])", True),
+        ("split_by_passage", "pids = sorted(passages)\n    rng.shuffle(pids)", False),
+        ("split_by_passage", "rng.shuffle(pids)", False),  # the numbers of the passages by another name
+        ("split_by_incident", '"""An incident stays in one part."""\n    rng.shuffle(rows)', True),
+        ("split_by_date", "rows.sort(key=lambda r: r.day)", False),  # nothing is drawn
+        ("split_by_ratio", "rng.shuffle(rows)", False),
+        ("train_split", "rng.shuffle(rows)", False),
+        ("create_validation_split", "rng.shuffle(rows)", False),
+        ("split_rows", "rng.shuffle(rows)", False),
+    ],
+)
+def test_a_split_reads_what_its_name_says(name, body, is_told):
+    assert bool(told(slips.PROMISES, f"def {name}(rows, lots):\n    {body}\n    return rows")) == is_told
+
+
+@pytest.mark.parametrize(
+    ("body", "is_told"),
+    [
+        ("seen = set()\n    return [r for r in rows if r not in seen]", True),
+        ("seen = set()\n    for r in rows:\n        if r in seen:\n            continue\n        seen.add(r)", False),
+        ("seen = {}\n    for r in rows:\n        if r in seen:\n            continue\n        seen[r] = 1", False),
+        ("seen = set()\n    fill(seen)\n    return 3 in seen", False),
+        ("seen, out = set(), []\n    for r in rows:\n        if r not in seen:\n            out.append(r)", True),
+        ("seen = set()\n    return seen", False),
+        ("seen = set(old)\n    return [r for r in rows if r not in seen]", False),
+    ],
+)
+def test_what_was_seen_is_remembered(body, is_told):
+    assert bool(told(slips.REMEMBERED, f"def f(rows):\n    {body}")) == is_told
+
+
+@pytest.mark.parametrize(
+    ("train", "val", "is_told"),
+    [
+        ("Windows(p, 0, p.test_start)", "Windows(p, p.val_start, p.test_start)", True),
+        ("Windows(p, 0, p.val_start)", "Windows(p, p.val_start, p.test_start)", False),
+        ("Windows(p, 0, p.test_start)", "Others(p, p.val_start, p.test_start)", False),
+        ("Windows(p, 0, end=test_start)", "Windows(p, begin=val_start, end=test_start)", True),
+        ("Windows(p, 0, n)", "Windows(p, n, m)", False),
+        ("Windows(train)", "Windows(val)", False),
+    ],
+)
+def test_the_training_part_ends_before_what_judges(train, val, is_told):
+    assert bool(told(slips.REACHING, f"def f(p):\n    train_set = {train}\n    val_set = {val}")) == is_told
+
+
+@pytest.mark.parametrize(
+    ("border", "body", "is_told"),
+    [
+        ("val_start", "self.mean = self.x.mean(0)\n        self.std = self.x.std(0) + 1e-6", True),
+        ("val_start", "log = np.log1p(self.x)\n        self.m, self.s = np.nanmean(log), np.nanstd(log)", True),
+        ("val_start", "log = np.log1p(self.x[:self.val_start])\n        self.m, self.s = log.mean(), log.std()", False),
+        ("val_start", "self.mean = self.train_x.mean()\n        self.std = self.train_x.std()", False),
+        ("val_start", "self.mean = self.x.mean()", False),  # no spread with it: it need not be for scaling
+        ("rows", "self.mean = self.x.mean()\n        self.std = self.x.std()", False),  # no border is known
+    ],
+)
+def test_mean_and_spread_are_of_the_training_part(border, body, is_told):
+    text = f"class Panel:\n    def __init__(self, x, n):\n        self.x, self.{border} = x, n\n        {body}"
+    assert bool(told(slips.FITTED, text)) == is_told
+
+
+@pytest.mark.parametrize(
+    ("names", "body", "is_told"),
+    [
+        ('["arrow_left", "arrow_right", "ring"]', "return x.flip(-1)", True),
+        ('["left", "right", "up"]', "return torch.flip(x, dims=[-1]), y", True),
+        ('["left", "right", "up"]', "return x[..., ::-1], y", True),
+        ('["Left hand", "Right hand", "none"]', "return TF.hflip(x), y", True),
+        ('["left", "right", "up"]', "x, y = x.flip(-1), SWAP[y]\n    return x, y", False),
+        ('["left", "right", "up"]', "y = OTHER[y]\n    return x.flip(-1), y", False),
+        ('["left", "right", "up"]', 'return x.flip(-1) if side == "right" else x', False),  # a picture that is drawn
+        ('["left", "right", "up"]', "return x.flip(-2), y", False),
+        ('["cat", "dog", "ring"]', "return x.flip(-1), y", False),
+        ('["left", "right"]', "return x.flip(-1), y", False),  # two sides of a table, and no classes
+    ],
+)
+def test_a_mirrored_picture_changes_its_side(names, body, is_told):
+    assert bool(told(slips.MIRRORS, f"CLASSES = {names}\ndef augment(x, y):\n    {body}")) == is_told
