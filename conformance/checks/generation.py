@@ -420,7 +420,7 @@ def stops_at_the_end(impl: Any, draw: Draw) -> Evidence:
     subject = built(impl)
     parts = []
     for writer in writers(subject):
-        if writer.has("end") or any(writer.end_settings(subject)):
+        if writer.ends(subject):
             parts += list(_endings(subject, writer))
     if not parts:
         raise NotProvided("it has no end token")

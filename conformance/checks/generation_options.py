@@ -125,7 +125,7 @@ def least_length(impl: Any, draw: Draw) -> Evidence:
     subject = built(impl)
     parts = []
     for writer in writers(subject):
-        if not writer.has("least") or not (writer.has("end") or any(writer.end_settings(subject))):
+        if not writer.has("least") or not writer.ends(subject):
             continue
         data, words = prompt(subject, writer.rows, 82), script(subject, writer.rows, 2 * LEAST)
         rows = {name: value[:1] for name, value in data.items()}

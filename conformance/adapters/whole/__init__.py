@@ -23,6 +23,7 @@ of_minigrad  a model on minigrad as a module of torch
 mirror       a run of minigrad whose every op is one of torch's operations
 variants    the same model made with its other options
 conditions, hypotheses, results    what a writer hands forward, what it and forward give, taken apart
+spelling    a tokenizer of the suite's own, for what writes behind a text
 balance     the losses for the balance of experts
 pair_losses, drawn_items, diffusing    losses of pairs, losses that draw false items, what a diffusion model adds
 denoising   which noise the losses of a diffusion model add, and how much is left at each step of its samplers

@@ -49,6 +49,10 @@ _FILLS_ENDED_ROWS = re.compile(
     rf"{_END} (rows?|sequences?|sentences?|ones)\b[^.;]{{0,30}}{_FILLED}"
 )
 """Words of one sentence: padding follows an end."""
+_READS_END = re.compile(
+    r"\b(eos|eot)(_?(id|idx|token|token_id|index))?\b|\b(end|stop)_(id|token\w*)|<(/s|eos|end)>", re.I
+)
+"""What a writer reads of a tokenizer that has an end sign."""
 
 
 class TextModel(TableProbes, LengthProbes):
@@ -60,9 +64,10 @@ class Declared:
     """One way in which a model writes, before it is called.
 
     name: that of the method or function. method: whether it is the model's own. options: meaning -> parameter. form:
-    of the prompt: "(B, T)", "(1, T)", "(T)", "list". total: whether the count is that of all tokens. breaks: what it
-    raises behind its first token, and at which line. tells_of: whether its first argument is no prompt but what forward
-    is given beside the tokens, an image, so that it begins by itself.
+    of the prompt: "(B, T)", "(1, T)", "(T)", "list", or a text of "letters" or "words". total: whether the count is
+    that of all tokens. breaks: what it raises behind its first token, and at which line. tells_of: whether its first
+    argument is no prompt but what forward is given beside the tokens, an image, so that it begins by itself. spelled:
+    its parameters that take a tokenizer or a vocabulary.
     """
 
     name: str
@@ -76,6 +81,7 @@ class Declared:
     breaks: str = ""
     breaks_at: str = ""
     tells_of: bool = False
+    spelled: tuple[str, ...] = ()
 
     @property
     def rows(self) -> int:
@@ -144,6 +150,12 @@ class Declared:
         """What is added to the number of new tokens to have its count."""
         prefix = 1 if "src" in data or self.tells_of else next(iter(data.values())).shape[1]
         return prefix * self.total
+
+    def ends(self, subject: TextModel) -> bool:
+        """Whether an end token stops it: one that it is handed, that its settings name, or that a tokenizer has."""
+        return (
+            self.has("end") or any(self.end_settings(subject)) or bool(self.spelled and _READS_END.search(self.source))
+        )
 
     def end_of(self, subject: TextModel) -> int | None:
         """The end token when none is handed in: the parameter's default is switched off, so that of the model's config,

@@ -26,6 +26,7 @@ from conformance.adapters.whole.fillers import Beside
 from conformance.adapters.whole.guests import functions_around
 from conformance.adapters.whole.part_probes import PartProbes
 from conformance.adapters.whole.place_probes import PlaceProbes
+from conformance.adapters.whole.spelling import TEXT, is_handed
 from conformance.adapters.whole.stepping import Steps, memory_length, stepping
 from conformance.adapters.whole.used_functions import text_of
 from conformance.adapters.whole.writer import Writer, Written, parameters_of
@@ -90,6 +91,7 @@ def taken_by(module: nn.Module, function: Callable[..., Any]) -> Callable[..., A
 def planned(name: str, function: Callable[..., Any], method: bool, subject: TextModel) -> Writer:
     """How to call it, by the names of its parameters. Raises NotProvided with what it asks for and is not known."""
     options: dict[str, str] = {}
+    spelled: list[str] = []
     prompt, tells_of = "", False
     beam = "beam" in name.lower()
     known = Writer(name, function, method, {}, "").masks(subject, subject.example())
@@ -98,7 +100,10 @@ def planned(name: str, function: Callable[..., Any], method: bool, subject: Text
     for at, parameter in enumerate(parameters):
         lower = parameter.name.lower()
         meaning = "" if parameter is behind else _meaning(parameter)
-        first = parameter is behind if behind else at == 0
+        first = parameter is behind if behind else at == len(spelled) and not prompt
+        if is_handed(parameter.name) and parameter.default is parameter.empty and parameter.name not in known:
+            spelled.append(parameter.name)
+            continue
         if first and (parameter.default is parameter.empty) and meaning in ("", "start", "count"):
             prompt = parameter.name
             tells_of = isinstance(subject.calling.fixed.get(prompt), Beside)
@@ -110,7 +115,7 @@ def planned(name: str, function: Callable[..., Any], method: bool, subject: Text
             raise NotProvided(f"{name} asks for {parameter.name}, whose meaning is not known")
     if not prompt:
         raise NotProvided(f"{name} takes no prompt first")
-    return Writer(name, function, method, options, prompt, beam=beam, tells_of=tells_of)
+    return Writer(name, function, method, options, prompt, beam=beam, tells_of=tells_of, spelled=tuple(spelled))
 
 
 def _meaning(parameter: inspect.Parameter) -> str:
@@ -259,7 +264,8 @@ def _found(subject: TextModel) -> tuple[list[Writer], list[str]]:
             continue
         failure: Exception | None = None
         ran: list[Writer] = []
-        for form in ("(B, T)", "(1, T)", "(T)", "list"):
+        texts = ("words", "letters") if writer.spelled and TEXT.fullmatch(writer.prompt) else ()
+        for form in (*texts, "(B, T)", "(1, T)", "(T)", "list"):
             try:
                 ran.append(_counted(replace(writer, form=form), subject))
             except Exception as error:

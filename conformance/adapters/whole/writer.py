@@ -23,6 +23,7 @@ from conformance.adapters.whole.choices import Choices, Step
 from conformance.adapters.whole.conditions import calls_of, conditions_of
 from conformance.adapters.whole.declared import Declared, KeptTuple, TextModel
 from conformance.adapters.whole.hypotheses import Hypothesis, hypotheses, tokens_of
+from conformance.adapters.whole.spelling import Spelling
 from conformance.protocol import Array, NotProvided
 from conformance.seeds import seed_torch
 
@@ -120,7 +121,7 @@ class Writer(Declared):
     @contextmanager
     def ending(self, subject: TextModel, token: int) -> Iterator[dict[str, Any]]:
         """The end token set to `token` in the subject's settings, and in its file's; yields the options to hand in."""
-        if self.has("end"):
+        if self.has("end") or self.spelled:
             yield {"end": token}
             return
         settings = list(self.end_settings(subject))
@@ -167,6 +168,8 @@ class Writer(Declared):
         prompt = torch.tensor(data[meaning])
         rows = len(prompt)
         shaped = self.masks(subject, data)[self.prompt] if self.tells_of else self.shaped(prompt, subject)
+        if self.form in ("letters", "words"):
+            shaped = self._spelling(subject, options).text(shaped)
         given = self.arguments(subject, data, shaped, new + self.offset(data), options)
         call = getattr(subject.module, self.name) if self.method else self.function
         first = () if self.method else (subject.module,)
@@ -182,6 +185,8 @@ class Writer(Declared):
             result = call(*first, **given)
             if isinstance(result, types.GeneratorType):
                 result = list(result)
+        if self.spelled:
+            result = _read(result, self._spelling(subject, options))
         raw = tokens_of(result, rows, subject.calling.batch_first)
         if watch.random and draw is not None:
             raise DrawsOtherwise(f"{self.name} draws by {watch.random}, whose outcome cannot be decided from outside")
@@ -227,6 +232,11 @@ class Writer(Declared):
             return subject.calling.turned(prompt)
         return prompt[0] if self.form == "(T)" else prompt[0].tolist()
 
+    def _spelling(self, subject: TextModel, options: Mapping[str, Any]) -> Spelling:
+        """The tokenizer that it is handed."""
+        words = max(subject.calling.main.vocab, subject.calling.outputs or 0)
+        return Spelling(words, self.form == "letters", end=options.get("end", -1), pad=subject.pad_id or 0)
+
     def arguments(
         self, subject: TextModel, data: Mapping[str, Array], prompt: Any, count: int, options: Mapping[str, Any]
     ) -> dict[str, Any]:
@@ -238,6 +248,8 @@ class Writer(Declared):
             meaning = inverse.get(parameter.name, "")
             if parameter.name == self.prompt:
                 given[parameter.name] = prompt
+            elif parameter.name in self.spelled:
+                given[parameter.name] = self._spelling(subject, options).as_handed(parameter.name)
             elif meaning in options:
                 given[parameter.name] = options[meaning]
             elif meaning == "count":
@@ -261,6 +273,17 @@ class Writer(Declared):
             with suppress(Exception), default_dtype(subject.torch_dtype):
                 found |= subject.calling.arguments(subject.tensors(given))
         return found
+
+
+def _read(result: Any, spelling: Spelling) -> Any:
+    """What a writer returns, with texts as their tokens."""
+    if isinstance(result, str):
+        return spelling.tokens(result)
+    if isinstance(result, list | tuple):
+        if result and all(isinstance(one, str) for one in result):
+            return [token for one in result for token in spelling.tokens(one)]
+        return type(result)(_read(one, spelling) for one in result)
+    return result
 
 
 def _set(holder: Any, name: str, value: int) -> None:

@@ -287,8 +287,8 @@ def test_a_distribution_is_that_of_tokens_where_the_columns_are_sorted(whole: Ca
     [
         (
             "def generate(self, input_ids, max_new_tokens=20",
-            "def generate(self, input_ids, tokenizer, n=20",
-            "tokenizer",
+            "def generate(self, input_ids, grammar, n=20",
+            "grammar",
         ),
         ("past, fed = None, input_ids", "raise RuntimeError('no weights')", "no weights"),
     ],
