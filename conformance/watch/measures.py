@@ -320,13 +320,37 @@ def _means_of_ratios(source: Source, loop: ast.AST) -> Iterator[Last]:
         return
     inside = source.inside(source.function(loop))
     for node in (one for statement in loop.body for one in ast.walk(statement)):
-        if not isinstance(node, ast.Call) or getattr(node.func, "attr", "") != "append" or len(node.args) != 1:
+        if isinstance(node, ast.Call) and getattr(node.func, "attr", "") == "append" and len(node.args) == 1:
+            value, name = node.args[0], ast.unparse(node.func.value)  # type: ignore[attr-defined]
+            is_averaged = any(_is_mean_of(one, name) for one in inside)
+        elif isinstance(node, ast.AugAssign) and isinstance(node.op, ast.Add):
+            value, name = node.value, ast.unparse(node.target)
+            is_averaged = any(_is_share_of_batches(one, name) for one in inside)
+        else:
             continue
-        value, name = node.args[0], ast.unparse(node.func.value)  # type: ignore[attr-defined]
-        calls = [n for n in ast.walk(value) if isinstance(n, ast.Call)]
-        ratio = next((n for n in calls if _RATIO.search(ast.unparse(n.func).rpartition(".")[2])), None)
-        if ratio is not None and any(_is_mean_of(one, name) for one in inside):
-            yield Last(ast.unparse(ratio.func), source.place(node))
+        ratio = next((said for one in ast.walk(value) if (said := _ratio_of(one))), "")
+        if ratio and is_averaged:
+            yield Last(ratio, source.place(node))
+
+
+def _ratio_of(node: ast.AST) -> str:
+    """What an expression asks for by name that is no mean over rows: `f1_score(...)`, `report(...)["macro_f1"]`."""
+    if isinstance(node, ast.Call):
+        name = ast.unparse(node.func).rpartition(".")[2]
+    elif isinstance(node, ast.Subscript) and isinstance(node.value, ast.Call) and isinstance(node.slice, ast.Constant):
+        name = str(node.slice.value)
+    elif isinstance(node, ast.Attribute) and isinstance(node.value, ast.Call):
+        name = node.attr
+    else:
+        return ""
+    return name if _RATIO.search(name) else ""
+
+
+def _is_share_of_batches(node: ast.AST, name: str) -> bool:
+    """`total / len(loader)`."""
+    if not isinstance(node, ast.BinOp) or not isinstance(node.op, ast.Div) or ast.unparse(node.left) != name:
+        return False
+    return re.fullmatch(r"len\(\w*(loader|dl|batches)\)|(n|num)_batches", ast.unparse(node.right)) is not None
 
 
 def _is_mean_of(node: ast.AST, name: str) -> bool:

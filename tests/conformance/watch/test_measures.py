@@ -1,5 +1,6 @@
 """Measures of other places or of the last batch, and mixtures that are none, are told; what is right is not."""
 
+import ast
 import re
 
 import pytest
@@ -8,6 +9,8 @@ torch = pytest.importorskip("torch")
 
 from conformance.mutated import run_of  # noqa: E402
 from conformance.verdict import Verdict  # noqa: E402
+from conformance.watch import measures  # noqa: E402
+from conformance.watch.lines import Source  # noqa: E402
 from conformance.watch.verdicts import results_of  # noqa: E402
 
 FAIL, NOT_SEEN = Verdict.FAIL, Verdict.NOT_SEEN
@@ -211,3 +214,23 @@ def test_a_number_of_rows_is_no_number_of_full_batches_and_a_mean_of_roots_no_ro
     source = LOOP.format(text="\n        ".join(text.splitlines()), after=after, ignored=-100, tail=6)
     source = source.replace("PAD = 0", "PAD, BATCH = 0, 3") + UNEVEN
     assert results_of(run_of(source, "train.py").run)[ALIKE].verdict is expected
+
+
+@pytest.mark.parametrize(
+    ("collected", "after", "is_told"),
+    [
+        ("scores.append(f1_score(y, p))", "np.mean(scores)", True),
+        ('scores.append(report(y, p)["macro_f1"])', "sum(scores) / len(scores)", True),
+        ("scores.append(report(y, p).recall)", "np.mean(scores)", True),
+        ("total += macro_f1(y, p)", "total / len(loader)", True),
+        ("total += macro_f1(y, p)", "total / 3", False),  # of three runs, and not of batches
+        ("total += accuracy(y, p)", "total / len(loader)", False),
+        ('scores.append(report(y, p)["loss"])', "np.mean(scores)", False),
+        ('scores.append(report(y, p)["macro_f1"])', "max(scores)", False),
+    ],
+)
+def test_a_measure_that_is_no_mean_over_rows_is_not_averaged_over_batches(collected, after, is_told):
+    tree = ast.parse(f"def evaluate(loader):\n    for y, p in loader:\n        {collected}\n    return {after}")
+    source = Source("evaluate.py", tree)
+    told = [found for node in source.nodes for found in measures._means_of_ratios(source, node)]
+    assert bool(told) == is_told
