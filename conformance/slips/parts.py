@@ -140,12 +140,14 @@ _LAST_OF_TRAINING = re.compile(
     r"|split(_?(at|idx|index|point))?|cut_?off|n_?train",
     re.IGNORECASE,
 )
+_SCALES = re.compile(r"scale|normali[sz]|standardi[sz]", re.IGNORECASE)
 _MEAN = re.compile(r"(nan)?mean|(nan)?median")
 _SPREAD = re.compile(r"(nan)?std|(nan)?var")
 
 
 def fitted_to_all(tree: ast.AST) -> Found:
-    """Where a class that knows where training ends keeps the mean and the spread of the whole of what it holds."""
+    """Where a class that knows where training ends keeps the mean and the spread of the whole of what it holds, or a
+    scaler is fitted to the whole of what something holds that knows it."""
     for cls in (node for node in ast.walk(tree) if isinstance(node, ast.ClassDef)):
         borders = [
             to.attr
@@ -162,6 +164,22 @@ def fitted_to_all(tree: ast.AST) -> Found:
             for of, place in means:
                 if any(of == other for other, _ in spreads) and _whole(of, given):
                     yield f"{ast.unparse(place)}, though training ends at self.{borders[0]}", place
+    ends = {ast.unparse(node): node for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
+    for call in _calls(tree):
+        held = call.args[0] if _called(call) in ("fit", "fit_transform") and len(call.args) == 1 else None
+        if isinstance(held, ast.Attribute) and _SCALES.search(ast.unparse(call.func)):
+            holder = ast.unparse(held.value)
+            others = {
+                ast.unparse(to) for node in ast.walk(tree) for to, of in assigned(node) if ast.unparse(of) == holder
+            }
+            border = next((end for end, node in ends.items() if _ends_training(node, {holder, *others})), "")
+            if border and "train" not in ast.unparse(held):
+                yield f"{ast.unparse(call)}, though training ends at {border}", call
+
+
+def _ends_training(node: ast.Attribute, holders: set[str]) -> bool:
+    """Whether it is where training ends in the data of a holder: `panel.train_end`."""
+    return ast.unparse(node.value) in holders and _LAST_OF_TRAINING.fullmatch(node.attr) is not None
 
 
 def _of(value: ast.expr, how: re.Pattern[str]) -> Iterator[tuple[str, ast.Call]]:

@@ -84,6 +84,20 @@ def test_mean_and_spread_are_of_the_training_part(border, body, is_told):
 
 
 @pytest.mark.parametrize(
+    ("fitted", "is_told"),
+    [
+        ("StationScaler().fit(panel.values)", True),
+        ("scaler.fit(panel.values[:panel.train_end])", False),
+        ("scaler.fit(panel.train_values)", False),
+        ("scaler.fit(other.values)", False),  # nothing says where its training part ends
+        ("model.fit(panel.values)", False),
+    ],
+)
+def test_a_scaler_is_fitted_to_the_training_part(fitted, is_told):
+    assert bool(told(slips.FITTED, f"{fitted}\ntrain = panel.values[:panel.train_end]")) == is_told
+
+
+@pytest.mark.parametrize(
     ("names", "body", "is_told"),
     [
         ('["arrow_left", "arrow_right", "ring"]', "return x.flip(-1)", True),
