@@ -40,6 +40,10 @@ def is_handed(name: str) -> bool:
     return _HANDED.fullmatch(name) is not None
 
 
+class TornApart(KeyError):
+    """A text was cut elsewhere than its tokens end: it has to be spelt in the other way."""
+
+
 class Encoded(dict[str, Any]):
     """What a tokenizer makes of a text, by names: as a mapping, and as attributes."""
 
@@ -127,8 +131,11 @@ class Spelling:
     def __getitem__(self, key: Any) -> Any:
         if not isinstance(key, str):
             return self.text([int(key)])
-        if known := self.tokens(key):
+        known = self.tokens(key)
+        if len(known) == 1 and self.text(known) == key:
             return known[0]
+        if re.fullmatch(r"[w\d ]+", key) or known:
+            raise TornApart(f"{key!r} is a piece of a word, or several words, and no token")
         for meaning, names in _SIGNS:
             if names.search(key):
                 return self.signs[meaning]
@@ -137,6 +144,8 @@ class Spelling:
     def get(self, key: Any, default: Any = None) -> Any:
         try:
             return self[key]
+        except TornApart:
+            raise
         except KeyError:
             return default
 

@@ -7,7 +7,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 import conformance.checks  # noqa: F401, E402
-from conformance.adapters.whole.spelling import TEXT, Spelling, is_handed  # noqa: E402
+from conformance.adapters.whole.spelling import TEXT, Spelling, TornApart, is_handed  # noqa: E402
 from conformance.check import CHECKS  # noqa: E402
 from conformance.mutants.source import GPT, TRANSLATOR  # noqa: E402
 from conformance.mutated import pointed_at  # noqa: E402
@@ -56,6 +56,22 @@ STYLES = {
         '    return "".join(itos[int(i)] for i in ids[0])',
         [BEST, COUNT],
         ((".argmax(-1)", ".argmin(-1)"), [BEST]),
+    ),
+    # letters that are looked for, behind an empty context
+    "letters in a window": (
+        GPT,
+        "start_text, max_new_tokens, stoi, itos",
+        "ids = torch.zeros(1, model.block_size, dtype=torch.long)\n"
+        "    for c in start_text:\n"
+        "        if c in stoi:\n            ids = torch.cat([ids[:, 1:], torch.tensor([[stoi[c]]])], 1)\n"
+        "    written = list(start_text)\n"
+        "    for _ in range(max_new_tokens):\n"
+        "        chosen = torch.multinomial(model(ids)[0][:, -1].softmax(-1), 1)\n"
+        "        written.append(itos[chosen.item()])\n"
+        "        ids = torch.cat([ids[:, 1:], chosen], 1)\n"
+        '    return "".join(written)',
+        [BEST, COUNT],
+        (("[:, -1].softmax", "[:, -2].softmax"), [BEST]),
     ),
     # two functions
     "functions": (
@@ -111,6 +127,8 @@ def test_a_text_is_its_tokens(in_letters):
     assert spelling.get("nothing") is None
     assert "nothing" not in spelling
     assert len(spelling) == spelling.vocab_size == 30
+    with pytest.raises(TornApart, match="is a piece of a word"):
+        _ = spelling[spelling.text([1, 2])]
     with pytest.raises(AttributeError, match="hands in has no merges"):
         _ = spelling.merges
 
