@@ -297,20 +297,23 @@ def _factors(subject: Any, writer: Any, **options: Any) -> list[tuple[int, float
     """Length and, for each sentence that it returns, its score by the sum of the logarithms of its words; sentences end
     at different lengths where an end can be set."""
     data = _one(prompt(subject, writer.rows, 88))
-    found = [writer.write(subject, data, WORDS, beams=BEAMS, **options)]
-    said = found[0].hypotheses[-1].tokens
+    found = [(writer.write(subject, data, WORDS, beams=BEAMS, **options), writer.end_of(subject))]
+    said = found[0][0].hypotheses[-1].tokens
     with suppress(NotProvided, ValueError):
-        twin = subject.twin()
-        with writer.ending(twin, said[min(len(said) - 1, 2)]) as end:
-            found.append(writer.write_with(twin, data, WORDS, beams=BEAMS, **options, **end))
-    return [pair for written in found for pair in _of_written(subject, written, data)]
+        twin, token = subject.twin(), said[min(len(said) - 1, 2)]
+        with writer.ending(twin, token) as end:
+            found.append((writer.write_with(twin, data, WORDS, beams=BEAMS, **options, **end), token))
+    return [pair for written, token in found for pair in _of_written(subject, written, data, token)]
 
 
-def _of_written(subject: Any, written: Any, data: dict[str, Array]) -> Iterator[tuple[int, float]]:
+def _of_written(subject: Any, written: Any, data: dict[str, Array], end: int | None) -> Iterator[tuple[int, float]]:
+    """What stands behind the end of a sentence, as padding does, is none of its words."""
     for one in written.hypotheses:
         tokens = np.array([one.tokens])
         start = written.prefix.shape[1] if (tokens[:, : written.prefix.shape[1]] == written.prefix).all() else 0
         new = tokens[:, start:]
+        ends = np.flatnonzero(new[0] == end)
+        new = new[:, : ends[0] + 1] if len(ends) else new
         own = subject.called_as_in(written)
         total = 0.0
         for at in range(new.shape[1]):

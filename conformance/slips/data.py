@@ -27,16 +27,24 @@ _OF_SOFTMAX = ("softmax", "log_softmax", "cross_entropy")
 def end_cut_off(tree: ast.AST) -> Found:
     """Where a list is put together with the sign of the end behind it, and then cut to a length: of long texts the end
     is lost."""
+    of_documents = {one for node in ast.walk(tree) if _goes_over_documents(node) for one in ast.walk(node)}
     for node in ast.walk(tree):
-        if isinstance(node, ast.Subscript) and _is_beginning(node) and _ends(node.value):
+        if isinstance(node, ast.Subscript) and _is_beginning(node) and _ends(node.value) and node not in of_documents:
             yield ast.unparse(node), node
     for function in (node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)):
         for block in blocks(function):
             for statement, after in pairwise(block):
                 made = [ast.unparse(to) for to, given in assigned(statement) if _ends(given)]
-                for _, given in assigned(after):
+                for _, given in assigned(after) if after not in of_documents else ():
                     if isinstance(given, ast.Subscript) and _is_beginning(given) and ast.unparse(given.value) in made:
                         yield ast.unparse(after), after
+
+
+def _goes_over_documents(node: ast.AST) -> bool:
+    """Whether it is a loop over documents: of one that goes on behind a block, the end is rightly left out."""
+    loops = node.generators if isinstance(node, ast.ListComp | ast.GeneratorExp) else [node]
+    over = [ast.unparse(one.iter) for one in loops if isinstance(one, ast.For | ast.comprehension)]
+    return any(re.search(r"doc|article|passage|corpus|book|stor(y|ies)", text, re.IGNORECASE) for text in over)
 
 
 def _is_beginning(node: ast.Subscript) -> bool:

@@ -25,6 +25,9 @@ def told(slip, text):
         ("ids = ([BOS] + words)[:max_len]", False),
         ("ids = (words + [PAD])[:max_len]", False),
         ("print((words + [EOS])[:10])", False),
+        ("rows = [(list(d) + [EOS])[:block] for d in documents]", False),  # they go on: the end is not there
+        ("rows = [(list(d) + [EOS])[:block] for d in titles]", True),
+        ("def f(n):\n    for text in articles:\n        ids = text + [EOS]\n        ids = ids[:n]", False),
         ("def f(words, n):\n    ids = words + [vocab.eos]\n    words = words[:n]", False),
     ],
 )

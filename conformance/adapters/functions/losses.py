@@ -424,7 +424,7 @@ def _make(loss: Loss, config: Mapping[str, Any]) -> Callable[..., dict[str, Any]
         raise NotProvided(f"{name} leaves no label out")
     wanted = config["reduction"]
     if wanted == "none" and loss.divides != "none" and not loss.takes("reduction"):
-        leaves_a_word_out = loss.pad is not None or loss.pad_is_word
+        leaves_a_word_out = (loss.pad is not None and loss.pad >= 0) or loss.pad_is_word
         if eps or ignored is not None or loss.divergence or leaves_a_word_out:
             raise NotProvided(f"{name} gives the {loss.divides} of its rows only")
         return partial(_row_by_row, loss)

@@ -55,6 +55,8 @@ def moved(module: nn.Module, seed: int = 0) -> nn.Module:
             inputs = kernels.get(id(parameter), parameter.shape[-1] if parameter.ndim else 1)
             usual = 0.5 * max(inputs, 1) ** -0.5 if parameter.ndim > 1 else 0.2
             noise = torch.randn(parameter.shape, generator=generator, dtype=torch.float64)
+            if 0 in parameter.stride():  # expanded: its numbers are stored once, and cannot be written apart
+                parameter.data = parameter.data.clone()
             parameter.add_((noise * max(0.5 * own, usual)).to(parameter.dtype))
     return module
 
