@@ -10,7 +10,7 @@ from conformance.checks.watched_gradients import told_slip
 from conformance.checks.watched_labels import RUN
 from conformance.draw import Draw
 from conformance.evidence import Evidence
-from conformance.slips import data, orders, parts, training
+from conformance.slips import data, orders, parts, results, training
 from conformance.slips.slip import Slip
 
 _TOLD = {
@@ -29,6 +29,11 @@ _TOLD = {
     "run-mask-goes-with-the-words": data.MASKS,
     "run-loss-reads-its-mask": data.UNREAD,
     "run-heads-are-moved-back": orders.HEADS,
+    "run-results-of-methods-are-kept": results.THROWN,
+    "run-pairs-count-each-time": results.PAIRS,
+    "run-gains-use-the-logarithm-of-two": results.GAINS,
+    "run-rows-return-to-their-order": results.ORDERS,
+    "run-warm-ups-meet-their-fall": results.WARM_UPS,
     "run-split-is-by-what-it-names": parts.PROMISES,
     "run-rows-that-were-seen-are-remembered": parts.REMEMBERED,
     "run-training-part-ends-before-what-judges": parts.REACHING,

@@ -127,3 +127,66 @@ changed(
     breaks=("results-of-beams-add-their-scores",),
     defect="Beams are ranked by their last word alone.",
 )
+changed(
+    "PairsOfABatchOnce",
+    TAGGER,
+    "class Tagger(",
+    "def count(table, labels, predictions):\n    table[labels, predictions] += 1\n\n\nclass Tagger(",
+    breaks=("results-of-pairs-count-each-time",),
+    defect="A label and a prediction that meet twice in a batch count once.",
+)
+changed(
+    "GainsOfTheNaturalLogarithm",
+    TAGGER,
+    "class Tagger(",
+    "def mean_ndcg(ranks, k):\n"
+    "    ndcg = 0.0\n"
+    "    for rank in ranks:\n"
+    "        ndcg += (rank < k) / math.log(rank + 2)\n"
+    "    return ndcg / len(ranks)\n"
+    "\n\nclass Tagger(",
+    breaks=("results-of-gains-use-the-logarithm-of-two",),
+    defect="A gain is divided by a natural logarithm.",
+)
+changed(
+    "SortedOnceMore",
+    TAGGER,
+    "class Tagger(",
+    "def encode_all(model, texts):\n"
+    "    order = sorted(range(len(texts)), key=lambda i: len(texts[i]))\n"
+    "    found = []\n"
+    "    for text in [texts[i] for i in order]:\n"
+    "        found.append(model(text))\n"
+    "    return [found[i] for i in order]\n"
+    "\n\nclass Tagger(",
+    breaks=("results-of-rows-return-to-their-order",),
+    defect="What is made of sorted rows is sorted once more, and belongs to other rows.",
+)
+changed(
+    "WarmUpOfAHalf",
+    TAGGER,
+    "class Tagger(",
+    "def noam(step, warmup, d_model):\n"
+    "    return d_model**-0.5 * min(step**-0.5, step * warmup**-0.5)\n"
+    "\n\nclass Tagger(",
+    breaks=("results-of-warm-ups-meet-their-fall",),
+    defect="The rate rises with the root of the warm-up, far above where it falls.",
+)
+changed(
+    "MaskingIsThrownAway",
+    TAGGER,
+    "class Tagger(",
+    "def hide(scores, padding):\n    scores.masked_fill(padding, -1e9)\n    return scores\n\n\nclass Tagger(",
+    breaks=("results-of-methods-are-kept",),
+    defect="What masked_fill gives is thrown away.",
+)
+changed(
+    "CrossEntropyOfShares",
+    TAGGER,
+    "class Tagger(",
+    "def loss_of(logits, labels):\n"
+    "    return nn.functional.cross_entropy(logits.softmax(-1), labels)\n"
+    "\n\nclass Tagger(",
+    breaks=("results-of-cross-entropies-are-of-logits",),
+    defect="A cross-entropy is given a softmax.",
+)

@@ -220,3 +220,66 @@ script(
     breaks=("run-mirrored-pictures-change-sides",),
     defect="Pictures are mirrored, and arrows to the left keep their label.",
 )
+script(
+    "PairsCountOnce",
+    EPOCHS,
+    (
+        "def main():\n",
+        "def count(table, labels, predictions):\n    table[labels, predictions] += 1\n\n\ndef main():\n",
+    ),
+    breaks=("run-pairs-count-each-time",),
+    defect="A label and a prediction that meet twice in a batch count once.",
+)
+script(
+    "GainsOfEuler",
+    EPOCHS,
+    (
+        "def main():\n",
+        "def mean_ndcg(ranks, k):\n"
+        "    ndcg = 0.0\n"
+        "    for rank in ranks:\n"
+        "        ndcg += (rank < k) / math.log(rank + 2)\n"
+        "    return ndcg / len(ranks)\n"
+        "\n\ndef main():\n",
+    ),
+    breaks=("run-gains-use-the-logarithm-of-two",),
+    defect="A gain is divided by a natural logarithm.",
+)
+script(
+    "SortedAgain",
+    EPOCHS,
+    (
+        "def main():\n",
+        "def encode_all(model, texts):\n"
+        "    order = sorted(range(len(texts)), key=lambda i: len(texts[i]))\n"
+        "    found = []\n"
+        "    for text in [texts[i] for i in order]:\n"
+        "        found.append(model(text))\n"
+        "    return [found[i] for i in order]\n"
+        "\n\ndef main():\n",
+    ),
+    breaks=("run-rows-return-to-their-order",),
+    defect="What is made of sorted rows is sorted once more, and belongs to other rows.",
+)
+script(
+    "WarmUpOfARoot",
+    EPOCHS,
+    (
+        "def main():\n",
+        "def noam(step, warmup, d_model):\n"
+        "    return d_model**-0.5 * min(step**-0.5, step * warmup**-0.5)\n"
+        "\n\ndef main():\n",
+    ),
+    breaks=("run-warm-ups-meet-their-fall",),
+    defect="The rate rises with the root of the warm-up, far above where it falls.",
+)
+script(
+    "FillingIsThrownAway",
+    EPOCHS,
+    (
+        "def main():\n",
+        "def hide(scores, padding):\n    scores.masked_fill(padding, -1e9)\n    return scores\n\n\ndef main():\n",
+    ),
+    breaks=("run-results-of-methods-are-kept",),
+    defect="What masked_fill gives is thrown away.",
+)

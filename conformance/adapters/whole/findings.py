@@ -257,6 +257,23 @@ FINDINGS: dict[str, str] = {
     "results-of-beams-add-their-scores": (
         "A beam is worth the product of the probabilities of all its words (Graves 2012, section 2.5)."
     ),
+    "results-of-pairs-count-each-time": (
+        "Adding one at many places at once counts a place once, however often it is named (NumPy, assigning values to "
+        "indexed arrays)."
+    ),
+    "results-of-gains-use-the-logarithm-of-two": (
+        "A gain is divided by the logarithm to base 2 of its rank plus one (Jaervelin and Kekaelaeinen 2002, section "
+        "2.2)."
+    ),
+    "results-of-rows-return-to-their-order": (
+        "The argsort of an order is its inverse, which puts the results of sorted rows back (NumPy, argsort)."
+    ),
+    "results-of-cross-entropies-are-of-logits": (
+        "A cross-entropy takes the softmax itself, and is given logits (PyTorch, torch.nn.functional.cross_entropy)."
+    ),
+    "results-of-warm-ups-meet-their-fall": (
+        f"The rate rises with the step times the warm-up to the power of -1.5 ({_VASWANI}, section 5.3)."
+    ),
     "results-of-methods-are-kept": (
         "Methods that change a tensor have an underscore behind their name; all others give a new one, which must be "
         "used (torch.Tensor, documentation: initializing and basic operations)."

@@ -11,7 +11,7 @@ from torch import nn
 from conformance.adapters.whole.class_source import file_of
 from conformance.adapters.whole.findings import Finding
 from conformance.adapters.whole.record import Place, Record
-from conformance.slips import data, orders, training
+from conformance.slips import data, orders, results, training
 
 _TOLD = {
     "results-stay-the-same-in-every-process": orders.HASHES,
@@ -28,6 +28,12 @@ _TOLD = {
     "results-of-perplexities-have-the-base-of-their-loss": data.PERPLEXITIES,
     "results-of-margins-are-of-one-answer": data.PARTNERS,
     "results-of-beams-add-their-scores": data.BEAMS,
+    "results-of-methods-are-kept": results.THROWN,
+    "results-of-pairs-count-each-time": results.PAIRS,
+    "results-of-gains-use-the-logarithm-of-two": results.GAINS,
+    "results-of-rows-return-to-their-order": results.ORDERS,
+    "results-of-cross-entropies-are-of-logits": results.TWICE,
+    "results-of-warm-ups-meet-their-fall": results.WARM_UPS,
     "results-of-training-use-all-gradients": training.GRADIENTS,
     "results-of-training-start-from-no-gradients": training.OLD_GRADIENTS,
     "results-of-training-are-clipped-before-a-step": training.CLIPPING,

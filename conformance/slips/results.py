@@ -1,0 +1,247 @@
+"""Slips of what is made of answers, that the text of a file shows by itself: results that are thrown away, counts of
+pairs that count once, gains of another logarithm, answers that stay sorted, softmaxes under a cross-entropy, a warm-up
+of another power."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+
+from conformance.slips.slip import Found, Slip, assigned
+
+
+def _called(node: ast.AST) -> str:
+    return ast.unparse(node.func).rpartition(".")[2] if isinstance(node, ast.Call) else ""
+
+
+def _functions(tree: ast.AST) -> list[ast.FunctionDef]:
+    return [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)]
+
+
+# --- results that are thrown away -----------------------------------------------------------------
+
+_OF_TENSORS = (
+    *("masked_fill", "masked_scatter", "index_fill", "scatter_add", "softmax", "log_softmax", "transpose", "permute"),
+    *("unsqueeze", "squeeze", "contiguous", "reshape", "clamp", "nan_to_num", "masked_select", "index_select"),
+)
+"""Methods that only tensors and arrays have, and that change nothing in place."""
+
+
+def results_thrown_away(tree: ast.AST) -> Found:
+    """Where a statement asks a tensor for another one by a method, and nothing is done with it."""
+    for node in ast.walk(tree):
+        value = node.value if isinstance(node, ast.Expr) else None
+        if not isinstance(value, ast.Call) or not isinstance(value.func, ast.Attribute):
+            continue
+        if _called(value) in _OF_TENSORS and not any(word.arg in ("inplace", "out") for word in value.keywords):
+            yield ast.unparse(value), value
+
+
+# --- counts of pairs ------------------------------------------------------------------------------
+
+_OF_ROWS = re.compile(r"(y_?)?(true|pred|hat)\w*|\w*(labels|targets|predictions|preds|golds?|truths?)", re.IGNORECASE)
+
+
+def pairs_counted_once(tree: ast.AST) -> Found:
+    """Where one is added at the places of many labels and predictions at once: a pair that is there twice counts
+    once."""
+    for function in _functions(tree):
+        loops = [one for one in ast.walk(function) if isinstance(one, ast.For | ast.comprehension)]
+        single = {name.id for one in loops for name in ast.walk(one.target) if isinstance(name, ast.Name)}
+        for node in ast.walk(function):
+            if not isinstance(node, ast.AugAssign) or not isinstance(node.op, ast.Add):
+                continue
+            target, value = node.target, node.value
+            places = (
+                target.slice.elts if isinstance(target, ast.Subscript) and isinstance(target.slice, ast.Tuple) else []
+            )
+            is_one = isinstance(value, ast.Constant) and value.value == 1
+            names = [_rows_of(one) for one in places]
+            if is_one and len(names) == 2 and all(_OF_ROWS.fullmatch(one) and one not in single for one in names):
+                yield ast.unparse(node), node
+
+
+def _rows_of(node: ast.expr) -> str:
+    """The name of what is indexed with, also where it is moved first: `labels.cpu()`; "" for single numbers."""
+    while isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr != "item":
+        node = node.func.value
+    return node.id if isinstance(node, ast.Name) else ""
+
+
+# --- gains ----------------------------------------------------------------------------------------
+
+_GAIN = re.compile(r"(\w+[._])?n?dcg(_\w+)?(@\w+)?", re.IGNORECASE)
+
+
+def gains_of_natural_logarithms(tree: ast.AST) -> Found:
+    """Where an NDCG divides by a natural logarithm of a rank, and no ideal gain of the same logarithm stands below."""
+    for function in _functions(tree):
+        text = ast.unparse(function)
+        if re.search(r"idcg|ideal|log2|log\(2|/ ?dcg|max_dcg|best_dcg", text, re.IGNORECASE):
+            continue
+        for node in ast.walk(function):
+            named = [(to, given) for to, given in assigned(node)]
+            if isinstance(node, ast.AugAssign):
+                named.append((node.target, node.value))
+            for to, given in named:
+                if _GAIN.fullmatch(ast.unparse(to)) and any(_by_logarithm(one) for one in ast.walk(given)):
+                    yield ast.unparse(node), node
+
+
+def _by_logarithm(node: ast.AST) -> bool:
+    """``hits / log(rank + 2)``."""
+    if not isinstance(node, ast.BinOp) or not isinstance(node.op, ast.Div) or _called(node.right) != "log":
+        return False
+    return re.search(r"rank|pos|place|index|\bi\b|arange", ast.unparse(node.right)) is not None
+
+
+# --- answers that stay sorted ---------------------------------------------------------------------
+
+
+_UNDONE = r"argsort\(order\)|order\)?\.argsort|\[order\[|\[order\] =|enumerate\(order\)"
+"""How the inverse of an order is taken, or results are written where their rows stood."""
+
+
+def left_in_their_order(tree: ast.AST) -> Found:
+    """Where rows are taken in an order, and what is made of them is taken in that order once more: it has to be
+    undone, by the order's own argsort."""
+    for function in _functions(tree):
+        orders = [
+            to.id
+            for node in ast.walk(function)
+            for to, given in assigned(node)
+            if isinstance(to, ast.Name) and _is_order(given)
+        ]
+        for order in orders:
+            taken = [(of, node) for node in ast.walk(function) for of in _taken_by(node, order)]
+            undone = re.search(_UNDONE.replace("order", order), ast.unparse(function))
+            given = {one.arg for one in function.args.args}
+            first = [of for of, _ in taken if of in given]
+            made = {name for name in _filled(function) if name not in given}
+            if first and not undone:
+                yield from ((ast.unparse(node), node) for of, node in taken if of in made)
+
+
+def _is_order(given: ast.expr) -> bool:
+    """``sorted(range(len(x)), key=...)``, ``np.argsort(lengths)``."""
+    if _called(given) == "sorted" and isinstance(given, ast.Call) and given.args:
+        return _called(given.args[0]) == "range"
+    return _called(given) == "argsort"
+
+
+def _taken_by(node: ast.AST, order: str) -> Iterator[str]:
+    """Of what a comprehension takes the rows in an order: ``[x[i] for i in order]``, also of a piece of it."""
+    if isinstance(node, ast.ListComp) and len(node.generators) == 1 and isinstance(node.elt, ast.Subscript):
+        over = node.generators[0].iter
+        over = over.value if isinstance(over, ast.Subscript) else over
+        same = ast.unparse(node.elt.slice) == ast.unparse(node.generators[0].target)
+        if ast.unparse(over) == order and same and isinstance(node.elt.value, ast.Name):
+            yield node.elt.value.id
+
+
+def _filled(function: ast.FunctionDef) -> set[str]:
+    """The lists that a function fills in a loop."""
+    found = set()
+    for node in ast.walk(function):
+        if isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Name):
+            found.add(node.target.id)
+        elif _called(node) in ("append", "extend") and isinstance(node.func.value, ast.Name):  # type: ignore[attr-defined]
+            found.add(node.func.value.id)  # type: ignore[attr-defined]
+    return found
+
+
+# --- cross-entropies ------------------------------------------------------------------------------
+
+
+def shares_for_scores(tree: ast.AST) -> Found:
+    """Where a cross-entropy is given a softmax: it takes another one of it."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and ast.unparse(node.func) in ("F.cross_entropy", "nn.functional.cross_entropy"):
+            scores = next(iter(node.args), None)
+            if isinstance(scores, ast.Call) and _called(scores) == "softmax":
+                yield ast.unparse(node), node
+
+
+# --- warm-ups -------------------------------------------------------------------------------------
+
+
+def warm_ups_of_another_power(tree: ast.AST) -> Found:
+    """Where the schedule of Vaswani et al. is the smaller of ``step ** -0.5`` and ``step * warmup ** p``, and p is not
+    -1.5: the two do not meet at the end of the warm-up."""
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.Call) or _called(node) not in ("min", "minimum") or len(node.args) != 2:
+            continue
+        for falls, rises in (node.args, node.args[::-1]):
+            step, power = _power(falls)
+            if power == -0.5 and isinstance(rises, ast.BinOp) and isinstance(rises.op, ast.Mult):
+                for factor, other in ((rises.left, rises.right), (rises.right, rises.left)):
+                    _, its = _power(other)
+                    if ast.unparse(factor) == step and its is not None and its != -1.5:
+                        yield ast.unparse(node), node
+
+
+def _power(node: ast.expr) -> tuple[str, float | None]:
+    """What is raised to which number."""
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Pow):
+        try:
+            return ast.unparse(node.left), float(ast.literal_eval(node.right))
+        except (ValueError, TypeError):
+            return "", None
+    return "", None
+
+
+THROWN = Slip(
+    rule=results_thrown_away,
+    asked="what a method gives",
+    expected="used",
+    got="thrown away",
+    sentence="What the method gives is thrown away: it is a new tensor, and the old one stays as it was.",
+    mend="x = x.masked_fill(...), or x.masked_fill_(...)",
+    nothing="no result of a tensor's method was seen that a statement throws away",
+)
+PAIRS = Slip(
+    rule=pairs_counted_once,
+    asked="how often a label and a prediction meet",
+    expected="each time",
+    got="once a batch",
+    sentence="One is added at many places at once: a label and a prediction that meet twice in a batch count once.",
+    mend="table += torch.bincount(labels * n + predictions, minlength=n * n).view(n, n)",
+    nothing="no table was seen to which the pairs of a batch are added at once",
+)
+GAINS = Slip(
+    rule=gains_of_natural_logarithms,
+    asked="by what a gain is divided",
+    expected="log2(rank + 1), counted from 1",
+    got="a natural logarithm",
+    sentence="The gain is divided by a natural logarithm: the first rank gets 1.44, and not 1.",
+    mend="hits / log2(rank + 2), for a rank that counts from 0",
+    nothing="no gain was seen that is divided by a natural logarithm",
+)
+ORDERS = Slip(
+    rule=left_in_their_order,
+    asked="what is made of rows that were sorted",
+    expected="put back, each to its row",
+    got="taken in the sorted order once more",
+    sentence="Rows are taken in an order, and their results in the same order again: they belong to other rows.",
+    mend="take them in the order's own argsort: back = np.argsort(order)",
+    nothing="no results were seen that are taken in the order of their rows again",
+)
+TWICE = Slip(
+    rule=shares_for_scores,
+    asked="what a cross-entropy is given",
+    expected="logits",
+    got="a softmax of them",
+    sentence="The cross-entropy takes a softmax of its own: that of a softmax is nearly even, and teaches little.",
+    mend="hand it the logits",
+    nothing="no cross-entropy was seen that is given a softmax",
+)
+WARM_UPS = Slip(
+    rule=warm_ups_of_another_power,
+    asked="by which power of the warm-up the rate rises",
+    expected="-1.5",
+    got="another one",
+    sentence="The rate rises by another power than -1.5 of the warm-up: both branches do not meet where it ends.",
+    mend="min(step ** -0.5, step * warmup ** -1.5)",
+    nothing="no schedule was seen that rises by another power of its warm-up",
+)

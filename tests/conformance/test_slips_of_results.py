@@ -1,0 +1,121 @@
+"""What is made of answers, by its text: results thrown away, pairs, gains, orders, softmaxes, warm-ups."""
+
+from __future__ import annotations
+
+import ast
+from textwrap import dedent
+
+import pytest
+
+from conformance.slips import results as slips
+
+
+def told(slip, text):
+    return [written for written, _ in slip.rule(ast.parse(dedent(text)))]
+
+
+@pytest.mark.parametrize(
+    ("statement", "is_told"),
+    [
+        ("scores.masked_fill(mask, -1e9)", True),
+        ("F.softmax(scores, -1)", True),
+        ("x.transpose(1, 2)", True),
+        ("scores.masked_fill_(mask, -1e9)", False),
+        ("scores = scores.masked_fill(mask, -1e9)", False),
+        ("np.clip(x, 0, 1, out=x)", False),
+        ("torch.clamp(x, 0, 1, out=x)", False),
+        ("F.softmax(x, -1, inplace=True)", False),
+        ("model.eval()", False),
+        ("rows.sort()", False),
+    ],
+)
+def test_what_a_method_gives_is_used(statement, is_told):
+    assert bool(told(slips.THROWN, statement)) == is_told
+
+
+@pytest.mark.parametrize(
+    ("body", "is_told"),
+    [
+        ("self.table[labels, preds] += 1", True),
+        ("self.table[labels.cpu(), predictions.cpu()] += 1", True),
+        ("for label, pred in zip(labels, preds):\n        self.table[label, pred] += 1", False),
+        ("for y_true, y_pred in pairs:\n        table[y_true, y_pred] += 1", False),
+        ("table[labels[i].item(), preds[i].item()] += 1", False),
+        ("np.add.at(table, (labels, preds), 1)", False),
+        ("table[labels, preds] = 1", False),
+        ("table[rows, columns] += 1", False),  # nothing says that one place comes twice
+        ("table[labels, preds] += weights", False),
+    ],
+)
+def test_pairs_count_each_time(body, is_told):
+    assert bool(told(slips.PAIRS, f"def update(self, labels, preds, pairs):\n    {body}")) == is_told
+
+
+@pytest.mark.parametrize(
+    ("body", "is_told"),
+    [
+        ("ndcg += hit / math.log(rank + 2)", True),
+        ("ndcg = (hits / torch.log(ranks + 2.0)).mean()", True),
+        ("ndcg += hit / math.log2(rank + 2)", False),
+        ("ndcg += hit / math.log(rank + 2, 2)\n    log2 = 1", False),
+        ("dcg = (gains / np.log(ranks + 1)).sum()\n    return dcg / idcg", False),  # the bases cancel
+        ("loss = hit / math.log(rank + 2)", False),
+    ],
+)
+def test_gains_use_the_logarithm_of_two(body, is_told):
+    assert bool(told(slips.GAINS, f"def measure(ranks):\n    {body}")) == is_told
+
+
+ENCODE = """
+def encode(model, texts):
+    order = {order}
+    found = []
+    for at in range(0, len(texts), 8):
+        found {adds} model([texts[i] for i in order[at:at + 8]])
+    {back}
+"""
+
+
+@pytest.mark.parametrize(
+    ("order", "back", "is_told"),
+    [
+        ("sorted(range(len(texts)), key=lambda i: len(texts[i]))", "return [found[i] for i in order]", True),
+        ("np.argsort(lengths)", "return [found[i] for i in order]", True),
+        ("np.argsort(lengths)", "return [found[i] for i in np.argsort(order)]", False),
+        ("np.argsort(lengths)", "back = np.argsort(order)\n    return [found[i] for i in back]", False),
+        ("np.argsort(lengths)", "out = [0] * 9\n    for j, i in enumerate(order):\n        out[i] = found[j]", False),
+        ("np.argsort(lengths)", "return found, [texts[i] for i in order]", False),  # sorted, and says so
+    ],
+)
+def test_rows_return_to_their_order(order, back, is_told):
+    assert bool(told(slips.ORDERS, ENCODE.format(order=order, adds="+=", back=back))) == is_told
+
+
+@pytest.mark.parametrize(
+    ("loss", "is_told"),
+    [
+        ("F.cross_entropy(logits.softmax(-1), y)", True),
+        ("nn.functional.cross_entropy(F.softmax(logits, dim=1), y)", True),
+        ("F.cross_entropy(logits, teacher.softmax(-1))", False),
+        ("F.cross_entropy(logits, y)", False),
+        ("my.cross_entropy(logits.softmax(-1), y)", False),
+    ],
+)
+def test_a_cross_entropy_is_given_logits(loss, is_told):
+    assert bool(told(slips.TWICE, loss)) == is_told
+
+
+@pytest.mark.parametrize(
+    ("rate", "is_told"),
+    [
+        ("min(step ** -0.5, step * warmup ** -0.5)", True),
+        ("min(s * self.w ** (-1), s ** (-0.5))", True),
+        ("min(step ** -0.5, step * warmup ** -1.5)", False),
+        ("min(step * warmup ** (-1.5), step ** (-0.5))", False),
+        ("min(step ** -0.5, other * warmup ** -0.5)", False),
+        ("min(step ** -0.5, step * warmup ** power)", False),
+        ("min(1.0, step / warmup)", False),
+    ],
+)
+def test_a_warm_up_meets_its_fall(rate, is_told):
+    assert bool(told(slips.WARM_UPS, f"rate = {rate}")) == is_told
