@@ -1,7 +1,7 @@
 """Rows of different lengths that a model is told in numbers: does what fills them up change the answers for the rest?
 
 The frames behind the end of each row are made others. Convolutions look a little over the end, so the first frames
-behind it, as many as they see, stay; and only answers in the first half of a row are compared.
+behind it, as many as they see, stay; and of answers for each frame only those in the first half of a row are compared.
 """
 
 from __future__ import annotations
@@ -52,7 +52,11 @@ def _are_lengths(lengths: Tensor, frames: Tensor, axis: int) -> bool:
     if lengths.dim() != 1 or lengths.is_floating_point() or len(lengths) != len(frames):
         return False
     size = frames.shape[axis]
-    if int(lengths.max()) != size or int((lengths <= size - 4).sum()) < 2 or int(lengths.min()) < 4:
+    if (
+        not size - STACKED < int(lengths.max()) <= size
+        or int((lengths <= size - 4).sum()) < 2
+        or int(lengths.min()) < 4
+    ):
         return False
     return not bool(frames.movedim(axis, 1)[torch.arange(size) >= lengths[:, None]].any())
 
@@ -65,10 +69,12 @@ def _move(run: Run, call: Call, frames: Tensor, axis: int, lengths: Tensor) -> N
     other[tail] = other.flip(1)[tail] + other[~tail].std()
     before, unmasked = call.answers(), _unmasked(call)
     for first, second in zip(before, call.answers(frames, other.movedim(1, axis).contiguous()), strict=True):
-        if first.dim() != 3 or first.shape != second.shape or first.shape[0] != len(lengths):
+        if first.dim() > 3 or first.shape != second.shape or first.shape[0] != len(lengths):
             continue
-        early = torch.arange(first.shape[1]) < (lengths * first.shape[1] // frames.shape[axis] // 2)[:, None]
-        early &= tail.any(1)[:, None]
+        early = tail.any(1)
+        if first.dim() == 3:
+            half = (lengths * first.shape[1] // frames.shape[axis] // 2)[:, None]
+            early = (torch.arange(first.shape[1]) < half) & early[:, None]
         if bool(early.any()):
             moved = float((first[early] - second[early]).abs().max() / first[early].abs().max().clamp(min=1e-6))
             line = run.modules[call.number][1]

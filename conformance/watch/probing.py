@@ -117,20 +117,37 @@ def _own_padding(run: Run, call: Call) -> bool:
         told = tail is not None and any(_are_lengths(one, tail) for one in call.given())
         if tail is None or not (told or any(_is_mask(mask, tail) for mask in _inner_masks(call))):
             continue
-        value = ids[tail][0]
-        shorter = bool(tail[:, -1].all())
-        other = ids[:, :-1] if shorter else torch.cat([ids, value.expand(len(ids), 1)], 1)
-        real = ~(tail[:, :-1] if shorter else tail)
-        for before, after in zip(call.answers(), call.answers(ids, other.contiguous()), strict=True):
-            if before.shape[0] != ids.shape[0] or before.dim() > 3:
+        for before, after, real in _with_other_padding(call, ids, tail):
+            if before.shape[0] != real.shape[0] or before.dim() > 3:
                 continue
-            if before.dim() == 3 and before.shape[1] == ids.shape[1]:
+            if before.dim() == 3 and before.shape[1] != after.shape[1]:
                 before, after = (one[:, : real.shape[1]][real] for one in (before, after))
             if before.shape == after.shape:
                 error = _distance(before, after)
                 run.add(Probe(what="padding", error=error, place=run.modules[call.number][1]))
             return True
     return False
+
+
+def _with_other_padding(call: Call, ids: Tensor, tail: Tensor) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+    """The answers to a call, those with one column of padding more or less, and the places that are no padding in
+    both. Where there is no room for one more, the rows that end with padding get one less."""
+    try:
+        if bool(tail[:, -1].all()):
+            after, real = call.answers(ids, ids[:, :-1].contiguous()), ~tail[:, :-1]
+        else:
+            longer = torch.cat([ids, ids[tail][0].expand(len(ids), 1)], 1)
+            after, real = call.answers(ids, longer.contiguous()), ~tail
+        before = call.answers()
+    except Exception:
+        rows = tail[:, -1]
+
+        def own(one: Tensor) -> Tensor:
+            return one[rows] if one.dim() and len(one) == len(ids) else one
+
+        before, real = call.answers_with(own), ~tail[rows][:, :-1]
+        after = call.answers_with(lambda one: ids[rows][:, :-1].contiguous() if one is ids else own(one))
+    yield from ((one, other, real) for one, other in zip(before, after, strict=True))
 
 
 def _inner_masks(call: Call) -> list[Tensor]:
