@@ -190,3 +190,20 @@ changed(
     breaks=("results-of-cross-entropies-are-of-logits",),
     defect="A cross-entropy is given a softmax.",
 )
+changed(
+    "SpansAreLeftOpen",
+    TAGGER,
+    "class Tagger(",
+    "def spans_of(tags):\n"
+    "    spans, start = [], None\n"
+    "    for i, tag in enumerate(tags):\n"
+    "        if start is not None and tag != 'I':\n"
+    "            spans.append((start, i))\n"
+    "            start = None\n"
+    "        if tag == 'B':\n"
+    "            start = i\n"
+    "    return spans\n"
+    "\n\nclass Tagger(",
+    breaks=("results-of-last-spans-are-closed",),
+    defect="A span that goes on to the last tag is never put down.",
+)

@@ -283,3 +283,106 @@ script(
     breaks=("run-results-of-methods-are-kept",),
     defect="What masked_fill gives is thrown away.",
 )
+script(
+    "SpansOfAllSentences",
+    EPOCHS,
+    (
+        "def main():\n",
+        "def compare(golds, preds):\n"
+        "    gold, pred = set(), set()\n"
+        "    for a, b in zip(golds, preds):\n"
+        "        gold |= spans_of(a)\n"
+        "        pred |= spans_of(b)\n"
+        "    return len(gold & pred)\n"
+        "\n\ndef main():\n",
+    ),
+    breaks=("run-spans-keep-their-sentence",),
+    defect="Spans of all sentences go into one set, without their sentence.",
+)
+script(
+    "LastSpanIsLost",
+    EPOCHS,
+    (
+        "def main():\n",
+        "def spans_of(tags):\n"
+        "    spans, start = [], None\n"
+        "    for i, tag in enumerate(tags):\n"
+        "        if start is not None and tag != 'I':\n"
+        "            spans.append((start, i))\n"
+        "            start = None\n"
+        "        if tag == 'B':\n"
+        "            start = i\n"
+        "    return spans\n"
+        "\n\ndef main():\n",
+    ),
+    breaks=("run-last-span-is-closed",),
+    defect="A span that goes on to the last tag is never put down.",
+)
+script(
+    "SecondsOfTheLastDay",
+    EPOCHS,
+    (
+        "def main():\n",
+        "def age_in_days(first, last):\n    return (last - first).seconds / 86400\n\n\ndef main():\n",
+    ),
+    breaks=("run-whole-days-count",),
+    defect="The age in days is that of the last day alone.",
+)
+script(
+    "GroupsAreTornApart",
+    EPOCHS,
+    (
+        "def main():\n",
+        "def split_rows(count):\n"
+        "    rows = [{'patient': number // 4, 'text': str(number)} for number in range(count)]\n"
+        "    random.shuffle(rows)\n"
+        "    return {'train': rows[count // 5 :], 'test': rows[: count // 5]}\n"
+        "\n\ndef main():\n",
+    ),
+    breaks=("run-groups-stay-together",),
+    defect="Rows of one patient are on both sides.",
+)
+script(
+    "ThresholdOfTheTest",
+    EPOCHS,
+    (
+        "def main():\n",
+        "def report(model, test_loader):\n"
+        "    labels, scores = predict(model, test_loader)\n"
+        "    threshold = best_threshold(labels, scores)\n"
+        "    return measure(labels, scores > threshold)\n"
+        "\n\ndef main():\n",
+    ),
+    breaks=("run-threshold-is-not-chosen-by-the-test",),
+    defect="The threshold is chosen by the labels of the test.",
+)
+script(
+    "OneSeedForAllEpochs",
+    EPOCHS,
+    (
+        "def main():\n",
+        "def learn(rows, epochs):\n"
+        "    for epoch in range(epochs):\n"
+        "        for batch in train_batches(rows, random.Random(7)):\n"
+        "            yield batch\n"
+        "\n\ndef main():\n",
+    ),
+    breaks=("run-seeds-of-epochs-differ",),
+    defect="Each epoch draws its order from one seed.",
+)
+script(
+    "SavedWithoutACopy",
+    EPOCHS,
+    (
+        "def main():\n",
+        "def learn(model, epochs, best):\n"
+        "    for epoch in range(epochs):\n"
+        "        score = train_epoch(model)\n"
+        "        if score > best:\n"
+        "            best, best_state = score, model.state_dict()\n"
+        "    torch.save({'model': best_state}, 'best.pt')\n"
+        "\n\ndef main():\n",
+    ),
+    breaks=("run-states-are-copied-when-kept",),
+    defect="The best state is kept without a copy, and is the last one when it is saved.",
+)

@@ -65,6 +65,72 @@ def _called(call: ast.Call) -> str:
     return ast.unparse(call.func).rpartition(".")[2]
 
 
+_GROUPS = re.compile(
+    r"(patient|customer|client|person|speaker|author|lot|incident|session|thread|conversation|dialog(ue)?|household"
+    r"|recording|donor|participant|student|driver|pump|machine|device|recipe|song|tune|video|case|document|doc)"
+    r"(_?(id|no|nr|name|number))?",
+    re.IGNORECASE,
+)
+"""Names of what several rows may belong to."""
+
+
+def groups_torn_apart(tree: ast.AST) -> Found:
+    """Where rows say to which group they belong, nothing ever reads it, and the rows are split by chance."""
+    kept = {
+        key.value
+        for node in ast.walk(tree)
+        for key in (node.keys if isinstance(node, ast.Dict) else ())
+        if isinstance(key, ast.Constant) and isinstance(key.value, str) and len(node.keys) > 1  # type: ignore[attr-defined]
+    }
+    kept |= {one.target.id for cls in ast.walk(tree) if isinstance(cls, ast.ClassDef) and _is_row(cls)
+             for one in cls.body if isinstance(one, ast.AnnAssign) and isinstance(one.target, ast.Name)}  # fmt: skip
+    groups = {name for name in kept if _GROUPS.fullmatch(name)}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load):
+            groups.discard(node.attr)
+        elif isinstance(node, ast.Subscript | ast.Call):
+            read = [node.slice] if isinstance(node, ast.Subscript) else node.args
+            groups -= {one.value for one in read if isinstance(one, ast.Constant) and isinstance(one.value, str)}
+    for function in _functions(tree) if groups else ():
+        names = set(re.findall(r"[a-z]+", ast.unparse(function).lower()))
+        drawn = [one for one in _calls(function) if _called(one) in ("shuffle", "permutation", "randperm")]
+        if drawn and "train" in names and names & {"val", "valid", "test", "dev"} and "split" in function.name:
+            yield f"{function.name} draws {ast.unparse(drawn[0])}, and nothing reads {sorted(groups)[0]!r}", drawn[0]
+
+
+def _is_row(cls: ast.ClassDef) -> bool:
+    """Whether it is a row of data: a dataclass or a named tuple."""
+    return any(re.search(r"dataclass|NamedTuple", ast.unparse(one)) for one in (*cls.bases, *cls.decorator_list))
+
+
+# --- thresholds -----------------------------------------------------------------------------------
+
+_CHOOSES = re.compile(
+    r"(best|find|tune|pick|choose|optimal|select|search)_?\w*thresh\w*|thresh\w*_(search|tuning)", re.I
+)
+_OF_TEST = re.compile(r"(\w+[._])?test(_\w+)?", re.IGNORECASE)
+
+
+def thresholds_of_the_test(tree: ast.AST) -> Found:
+    """Where a threshold is chosen by the labels of the test, and the test is measured with it."""
+    for function in [tree, *_functions(tree)]:
+        of_test = {
+            one.id
+            for block in blocks(function)
+            for node in block
+            for to, given in assigned(node)
+            if isinstance(given, ast.Call) and any(_OF_TEST.fullmatch(ast.unparse(x)) for x in given.args)
+            for one in ast.walk(to)
+            if isinstance(one, ast.Name)
+        }
+        for node in (one for block in blocks(function) for one in block):
+            for _, given in assigned(node):
+                if isinstance(given, ast.Call) and _CHOOSES.fullmatch(_called(given)):
+                    names = [ast.unparse(one) for one in given.args]
+                    if any(name in of_test or _OF_TEST.fullmatch(name) for name in names):
+                        yield ast.unparse(node), node
+
+
 # --- rows that are remembered ---------------------------------------------------------------------
 
 _EMPTY = re.compile(r"set\(\)|\{\}|dict\(\)|\[\]|list\(\)")
@@ -309,4 +375,24 @@ MIRRORS = Slip(
     mend="leave the mirror out, or exchange the two labels with it",
     nothing="no picture was seen that is mirrored where classes are left and right",
     is_of_all=True,
+)
+GROUPS = Slip(
+    rule=groups_torn_apart,
+    asked="rows of one group",
+    expected="in one part of the data",
+    got="drawn one by one",
+    sentence="The rows say to which group they belong, and are split one by one: those of a group are on both sides, "
+    "and the figures are too good.",
+    mend="draw the groups, and give each row to the part of its group",
+    nothing="no split was seen of rows that name a group which nothing reads",
+    is_of_all=True,
+)
+THRESHOLDS = Slip(
+    rule=thresholds_of_the_test,
+    asked="by which data a threshold is chosen",
+    expected="by those of the validation",
+    got="by those of the test",
+    sentence="The threshold is the best one for the labels of the test: what is measured with it is too good.",
+    mend="choose it by the validation data, and keep it",
+    nothing="no threshold was seen that the test's own labels choose",
 )

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from conformance.slips.slip import Found, Slip, assigned
 
@@ -191,6 +191,87 @@ def _power(node: ast.expr) -> tuple[str, float | None]:
     return "", None
 
 
+# --- spans ----------------------------------------------------------------------------------------
+
+_OF_SPANS = re.compile(r"\w*(span|entit|chunk)\w*", re.IGNORECASE)
+
+
+def spans_in_one_set(tree: ast.AST) -> Found:
+    """Where the spans of each sentence of a loop go into one set as they are: equal spans of two sentences are one."""
+    for function in _functions(tree):
+        sets = {ast.unparse(to) for node in ast.walk(function) for to, given in assigned(node) if _is_set(given)}
+        for loop in (one for one in ast.walk(function) if isinstance(one, ast.For)):
+            for node in ast.walk(loop):
+                added, to = None, ""
+                if isinstance(node, ast.AugAssign) and isinstance(node.op, ast.BitOr):
+                    added, to = node.value, ast.unparse(node.target)
+                elif _called(node) == "update" and len(node.args) == 1:  # type: ignore[attr-defined]
+                    added, to = node.args[0], ast.unparse(node.func.value)  # type: ignore[attr-defined]
+                if to in sets and isinstance(added, ast.Call) and _OF_SPANS.fullmatch(_called(added)):
+                    numbers = {one.id for one in ast.walk(loop.target) if isinstance(one, ast.Name)}
+                    if not any(isinstance(one, ast.Name) and one.id in numbers for one in added.args[1:]):
+                        yield ast.unparse(node), node
+
+
+def _is_set(given: ast.expr) -> bool:
+    return _called(given) == "set" or isinstance(given, ast.Set)
+
+
+def spans_left_open(tree: ast.AST) -> Found:
+    """Where a loop over tags puts a span down when the next tag ends it, and nothing closes the one that goes on to
+    the last tag."""
+    for function in _functions(tree):
+        if not re.search(r"['\"](B|I|B-|I-|O)['\"]", ast.unparse(function)):
+            continue
+        for at, loop in enumerate(function.body):
+            if not isinstance(loop, ast.For) or re.search(r"\+|chain|range|['\"]O['\"]", ast.unparse(loop.iter)):
+                continue
+            begun = {ast.unparse(to) for to, given in _assigned_in([loop]) if not isinstance(given, ast.Constant)}
+            empty = {
+                ast.unparse(to)
+                for to, given in _assigned_in(function.body[:at])
+                if isinstance(given, ast.Constant) and given.value is None
+            }
+            later = _names_in(function.body[at + 1 :])
+            for node in (one for one in ast.walk(loop) if isinstance(one, ast.Call) and one.args):
+                carried = _names_in(node.args[:1]) & begun & empty
+                is_span = _called(node) in ("append", "add") and isinstance(node.args[0], ast.Tuple)
+                if is_span and carried and not carried & later:
+                    yield ast.unparse(node), node
+
+
+def _assigned_in(statements: list[ast.stmt]) -> Iterator[tuple[ast.expr, ast.expr]]:
+    for statement in statements:
+        for node in ast.walk(statement):
+            yield from assigned(node)
+
+
+def _names_in(nodes: Sequence[ast.AST]) -> set[str]:
+    return {one.id for node in nodes for one in ast.walk(node) if isinstance(one, ast.Name)}
+
+
+# --- days -----------------------------------------------------------------------------------------
+
+
+def days_left_out(tree: ast.AST) -> Found:
+    """Where the seconds of a difference of dates are divided by those of a day: whole days are not among them."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Div | ast.FloorDiv):
+            of, by = node.left, ast.unparse(node.right).replace(" ", "").strip("()")
+            is_a_day = by in (
+                "86400",
+                "86400.0",
+                "24*3600",
+                "3600*24",
+                "24*60*60",
+                "60*60*24",
+                "3600*24.0",
+                "3600.0*24",
+            )
+            if isinstance(of, ast.Attribute) and of.attr == "seconds" and is_a_day:
+                yield ast.unparse(node), node
+
+
 THROWN = Slip(
     rule=results_thrown_away,
     asked="what a method gives",
@@ -244,4 +325,32 @@ WARM_UPS = Slip(
     sentence="The rate rises by another power than -1.5 of the warm-up: both branches do not meet where it ends.",
     mend="min(step ** -0.5, step * warmup ** -1.5)",
     nothing="no schedule was seen that rises by another power of its warm-up",
+)
+SPANS = Slip(
+    rule=spans_in_one_set,
+    asked="equal spans of two sentences",
+    expected="two",
+    got="one",
+    sentence="The spans of all sentences go into one set without the number of their sentence: equal ones are one, and "
+    "match each other's sentence.",
+    mend="spans |= {(number, *span) for span in spans_of(tags)}",
+    nothing="no set was seen into which the spans of all sentences go",
+)
+OPEN = Slip(
+    rule=spans_left_open,
+    asked="a span that goes on to the last tag",
+    expected="put down",
+    got="left open",
+    sentence="A span is put down when the next tag ends it: one that goes on to the last tag is lost.",
+    mend='for i, tag in enumerate([*tags, "O"]):',
+    nothing="no loop over tags was seen that leaves its last span open",
+)
+DAYS = Slip(
+    rule=days_left_out,
+    asked="how many days a difference of dates has",
+    expected="with its whole days",
+    got="the seconds of its last one",
+    sentence="The seconds of a difference of dates are those beside its whole days: the quotient is always below one.",
+    mend="difference.total_seconds() / 86400, or difference.days",
+    nothing="no seconds of a difference of dates were seen that are divided by a day",
 )

@@ -31,7 +31,9 @@ FALLS = re.compile(
     r"loss|ppl|perplexity|nll|error|pinball|distance|(?<![a-z])(err|mae|mse|rmse|mape|wer|cer|bpb|bpc|crps)(?![a-z])",
     re.IGNORECASE,
 )
-RISES = re.compile(r"acc|score|f1|bleu|rouge|auc|precision|recall|mrr|ndcg|exact|hits?_?(at|rate)", re.IGNORECASE)
+RISES = re.compile(
+    r"acc|score|f1|bleu|rouge|auc|precision|recall|mrr|ndcg|exact|hits?_?(at|rate)|(?<![a-z])ap(?![a-z])", re.IGNORECASE
+)
 """Names of measures that get smaller, and of those that get larger, where a model learns."""
 
 

@@ -149,17 +149,27 @@ def clipped_too_late(tree: ast.AST) -> Found:
 
 
 def kept_by_reference(tree: ast.AST) -> Found:
-    """Where the state of a model that goes on to learn is kept without a copy, and loaded again behind the loop."""
+    """Where the state of a model that goes on to learn is kept without a copy, and loaded again behind the loop, or
+    saved there as the best one."""
     for function in _functions(tree):
         loaded = [call for one in function.body for call in _calls(one, "load_state_dict")]
+        saved = [call for one in function.body for call in _calls(one, "save")]
         for loop in _loops(function):
             learns = re.search(r"\.step\(|\.backward\(|train\w*\(|fit\w*\(|epoch", ast.unparse(loop))
+            sometimes = {one for test in ast.walk(loop) if isinstance(test, ast.If) for one in ast.walk(test)}
             for node in _inside(loop) if learns else ():
                 for to, given in assigned(node):
                     name = to.id if isinstance(to, ast.Name) else ""
-                    again = [c for c in loaded if c.args and ast.unparse(c.args[0]) == name and c.lineno > _end(loop)]
+                    later = [*loaded, *(saved if node in sometimes else ())]
+                    again = [c for c in later if name in _states_of(c) and c.lineno > _end(loop)]
                     if name and again and _is_state(given):
                         yield f"{name} = {ast.unparse(given)}", node
+
+
+def _states_of(call: ast.Call) -> list[str]:
+    """What a call that loads or saves is given first, or the values of the dict that it is given."""
+    first = call.args[0] if call.args else None
+    return [ast.unparse(one) for one in (first.values if isinstance(first, ast.Dict) else [first] if first else [])]
 
 
 def _end(loop: Loop) -> int:
@@ -318,6 +328,31 @@ def plateau_turned_round(tree: ast.AST) -> Found:
                 yield f"{said} with mode={mode!r}", node
 
 
+_RANDOM = re.compile(r"(random\.)?Random|(np\.|numpy\.)?(random\.)?(default_rng|RandomState)|manual_seed")
+_LEARNS = re.compile(r"\w*(train|shuffl|augment|noise|batches)\w*", re.IGNORECASE)
+_JUDGES = re.compile(r"val|valid|test|dev|eval|sampl|predict", re.IGNORECASE)
+
+
+def epochs_alike(tree: ast.AST) -> Found:
+    """Where each epoch makes a random generator anew from one seed, and hands it to what makes training batches."""
+    for loop in (node for node in ast.walk(tree) if isinstance(node, ast.For) and _over_epochs(node)):
+        if not re.match(r"(tqdm\(|trange|range|count)", ast.unparse(loop.iter).rpartition(".")[2]):
+            continue
+        changes = {one.id for one in ast.walk(loop.target) if isinstance(one, ast.Name)}
+        for call in (one for one in ast.walk(loop) if isinstance(one, ast.Call)):
+            name = ast.unparse(call.func)
+            if not _LEARNS.fullmatch(name.rpartition(".")[2]) or _JUDGES.search(ast.unparse(call)):
+                continue
+            for made in (
+                one for one in [*call.args, *(word.value for word in call.keywords)] if isinstance(one, ast.Call)
+            ):
+                seeds = made.args[:1]
+                if not seeds or not _RANDOM.fullmatch(ast.unparse(made.func).removeprefix("torch.Generator().")):
+                    continue
+                if not any(isinstance(one, ast.Name) and one.id in changes for one in ast.walk(seeds[0])):
+                    yield ast.unparse(made), made
+
+
 GRADIENTS = Slip(
     rule=thrown_away,
     asked="the gradients of the passes before a step",
@@ -380,4 +415,14 @@ PLATEAUS = Slip(
     sentence="The schedule takes what gets better for a plateau: it lowers the rate while the model improves.",
     mend='mode="min" for a loss or an error, mode="max" for a share of hits',
     nothing="no schedule was seen that watches a measure whose name tells its direction",
+)
+EPOCHS = Slip(
+    rule=epochs_alike,
+    asked="the random numbers of an epoch",
+    expected="others in each",
+    got="from one seed in all",
+    sentence="Each epoch makes the generator of its training batches anew from one seed: order and noise are always "
+    "the same.",
+    mend="make the generator once, in front of the loop",
+    nothing="no generator of training batches was seen that each epoch makes anew",
 )

@@ -67,9 +67,16 @@ def _decides(source: Source, node: ast.AST, name: str) -> bool:
             parts = one.args
         else:
             continue
-        if any(_last(part) == name for part in parts):
+        if any(_last(_whole(part)) == name for part in parts):
             return True
     return False
+
+
+def _whole(part: ast.expr) -> ast.expr:
+    """What a figure is taken from: `dev` of `dev["f1"]`."""
+    while isinstance(part, ast.Subscript):
+        part = part.value
+    return part
 
 
 def drawn_alike(run: Any) -> Iterator[Chosen]:

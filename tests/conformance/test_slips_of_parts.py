@@ -114,3 +114,42 @@ def test_a_scaler_is_fitted_to_the_training_part(fitted, is_told):
 )
 def test_a_mirrored_picture_changes_its_side(names, body, is_told):
     assert bool(told(slips.MIRRORS, f"CLASSES = {names}\ndef augment(x, y):\n    {body}")) == is_told
+
+
+SPLIT = """
+class Row(NamedTuple):
+    {field}: str
+    text: str
+
+def split_rows(rows):
+    {body}
+    return {{"train": rows[10:], "test": rows[:10]}}
+"""
+
+
+@pytest.mark.parametrize(
+    ("field", "body", "is_told"),
+    [
+        ("patient", "random.shuffle(rows)", True),
+        ("recording_id", "order = rng.permutation(len(rows))", True),
+        ("patient", "rows.sort(key=lambda row: row.patient)\n    random.shuffle(rows)", False),  # it is read
+        ("patient", "rows.sort(key=lambda row: row.text)", False),  # nothing is drawn
+        ("colour", "random.shuffle(rows)", False),
+    ],
+)
+def test_groups_stay_together(field, body, is_told):
+    assert bool(told(slips.GROUPS, SPLIT.format(field=field, body=body))) == is_told
+
+
+@pytest.mark.parametrize(
+    ("loader", "chosen", "is_told"),
+    [
+        ("test_loader", "best_threshold(y, p)", True),
+        ("val_loader", "best_threshold(y, p)", False),
+        ("test_loader", "measure(y, p)", False),
+        ("val_loader", "find_threshold(test_y, test_p)", True),
+    ],
+)
+def test_a_threshold_is_not_chosen_by_the_test(loader, chosen, is_told):
+    text = f"def report(model):\n    y, p = predict(model, {loader})\n    threshold = {chosen}\n    return threshold"
+    assert bool(told(slips.THRESHOLDS, text)) == is_told

@@ -119,3 +119,61 @@ def test_a_cross_entropy_is_given_logits(loss, is_told):
 )
 def test_a_warm_up_meets_its_fall(rate, is_told):
     assert bool(told(slips.WARM_UPS, f"rate = {rate}")) == is_told
+
+
+@pytest.mark.parametrize(
+    ("line", "is_told"),
+    [
+        ("gold |= spans_of(tags)", True),
+        ("gold.update(entities(tags))", True),
+        ("gold |= {(i, *span) for span in spans_of(tags)}", False),
+        ("gold |= spans_of(tags, i)", False),
+        ("hits += len(spans_of(tags) & spans_of(other))", False),
+        ("words |= set(tags)", False),
+    ],
+)
+def test_spans_keep_their_sentence(line, is_told):
+    begin = "def f(rows):\n    gold, words, hits = set(), set(), 0\n"
+    text = f"{begin}    for i, (tags, other) in enumerate(rows):\n        {line}"
+    assert bool(told(slips.SPANS, text)) == is_told
+
+
+OPEN = """
+def spans(tags):
+    found, start = [], None
+    for i, tag in {over}:
+        if start is not None and not tag.startswith("I-"):
+            found.append((start, i))
+            start = None
+        if tag.startswith("B-"):
+            start = i
+    {behind}return found
+"""
+
+
+@pytest.mark.parametrize(
+    ("over", "behind", "is_told"),
+    [
+        ("enumerate(tags)", "", True),
+        ('enumerate(tags + ["O"])', "", False),
+        ('enumerate([*tags, "O"])', "", False),
+        ("enumerate(chain(tags, 'O'))", "", False),
+        ("enumerate(tags)", "if start is not None:\n        found.append((start, len(tags)))\n    ", False),
+    ],
+)
+def test_the_last_span_is_closed(over, behind, is_told):
+    assert bool(told(slips.OPEN, OPEN.format(over=over, behind=behind))) == is_told
+
+
+@pytest.mark.parametrize(
+    ("age", "is_told"),
+    [
+        ("(b - a).seconds / 86400", True),
+        ("gap.seconds // (24 * 3600)", True),
+        ("(b - a).total_seconds() / 86400", False),
+        ("(b - a).days", False),
+        ("(b - a).seconds / 60", False),  # how long a run took
+    ],
+)
+def test_whole_days_count(age, is_told):
+    assert bool(told(slips.DAYS, f"age = {age}")) == is_told

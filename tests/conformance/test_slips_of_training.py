@@ -93,7 +93,7 @@ STEPS = "loss(batch).backward()\nopt.step()\n"
             False,
         ),  # copied on a GPU
         ("copy.deepcopy(model.state_dict())", "model.load_state_dict(best)", False),
-        ("model.state_dict()", "torch.save(best, path)", False),
+        ("model.state_dict()", "torch.save(best, path)", True),
         ("model.state_dict()", "model.load_state_dict(other)", False),
     ],
 )
@@ -171,3 +171,37 @@ def test_batches_of_small_batches_are_no_epochs():
                 scheduler.step()
     """
     assert not told(slips.SCHEDULES, text)
+
+
+@pytest.mark.parametrize(
+    ("batches", "is_told"),
+    [
+        ("train_batches(rows, random.Random(7))", True),
+        ("make_batches(rows, rng=np.random.default_rng(config.seed))", True),
+        ("shuffled(rows, torch.Generator().manual_seed(0))", True),
+        ("train_batches(rows, random.Random(7 + epoch))", False),
+        ("train_batches(rows, rng)", False),
+        ("val_batches(rows, random.Random(7))", False),  # the same ones each time, so that epochs compare
+        ("sample(model, random.Random(7))", False),
+    ],
+)
+def test_epochs_draw_from_seeds_of_their_own(batches, is_told):
+    text = (
+        f"def learn(rows, epochs):\n    for epoch in range(epochs):\n        for batch in {batches}:\n            pass"
+    )
+    assert bool(told(slips.EPOCHS, text)) == is_told
+
+
+@pytest.mark.parametrize(
+    ("kept", "behind", "is_told"),
+    [
+        ("if better:\n            best = model.state_dict()", "torch.save(best, 'best.pt')", True),
+        ("if better:\n            best = model.state_dict()", "torch.save({'model': best}, 'best.pt')", True),
+        ("if better:\n            best = copy.deepcopy(model.state_dict())", "torch.save(best, 'best.pt')", False),
+        ("best = model.state_dict()", "torch.save(best, 'last.pt')", False),  # it is the last one, and is saved as such
+        ("if better:\n            best = model.state_dict()", "print('over')", False),
+    ],
+)
+def test_a_state_that_is_saved_behind_the_loop_is_a_copy(kept, behind, is_told):
+    begin = "def learn(model, epochs):\n    for epoch in range(epochs):\n        train(model)\n"
+    assert bool(told(slips.KEPT, f"{begin}        {kept}\n    {behind}")) == is_told

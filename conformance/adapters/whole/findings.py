@@ -274,6 +274,9 @@ FINDINGS: dict[str, str] = {
     "results-of-warm-ups-meet-their-fall": (
         f"The rate rises with the step times the warm-up to the power of -1.5 ({_VASWANI}, section 5.3)."
     ),
+    "results-of-last-spans-are-closed": (
+        "A span that goes on to the last tag ends there (seqeval, get_entities: an O is put behind the last tag)."
+    ),
     "results-of-methods-are-kept": (
         "Methods that change a tensor have an underscore behind their name; all others give a new one, which must be "
         "used (torch.Tensor, documentation: initializing and basic operations)."

@@ -34,6 +34,7 @@ _TOLD = {
     "results-of-rows-return-to-their-order": results.ORDERS,
     "results-of-cross-entropies-are-of-logits": results.TWICE,
     "results-of-warm-ups-meet-their-fall": results.WARM_UPS,
+    "results-of-last-spans-are-closed": results.OPEN,
     "results-of-training-use-all-gradients": training.GRADIENTS,
     "results-of-training-start-from-no-gradients": training.OLD_GRADIENTS,
     "results-of-training-are-clipped-before-a-step": training.CLIPPING,

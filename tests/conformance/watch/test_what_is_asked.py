@@ -439,6 +439,7 @@ TEST, SEED, COPIES = (
     [
         (TEST, "val_loader = test_loader = []; val_loss = len(test_loader); best = val_loss < 3", FAIL),
         (TEST, "val_loader = test_loader = []; val_loss = len(test_loader); keep_best = id; keep_best(val_loss)", FAIL),
+        (TEST, "dev_loader = test_loader = [3]; dev = dict(f=test_loader); best = dev['f'] == 3", FAIL),
         (TEST, "val_loader = test_loader = []; val_loss = len(val_loader); best = val_loss < 3", NOT_SEEN),
         (TEST, "val_loader = test_loader = []; test_loss = len(test_loader); best = test_loss < 3", NOT_SEEN),
         (TEST, "val_loader = test_loader = []; val_loss = len(test_loader)", NOT_SEEN),  # it decides nothing
