@@ -335,6 +335,8 @@ class _Finder:
                 continue
             try:
                 found = self.run(calling, length)
+            except ModuleNotFoundError as error:  # another form would be judged that only happens not to want it
+                raise Unresolved(f"{type(self.module).__name__} cannot be called: {error}; install it") from error
             except Exception as error:
                 self.failures.append(Ran.raised(self.trial.operations, error))
                 if isinstance(error, ComparesSamples):
