@@ -39,6 +39,8 @@ def maker(name: str, meaning: str, labels: str) -> Callable[[Mapping[str, Tensor
     }
     if name == labels:
         return lambda inputs: inputs.get("labels", shape_of(inputs))
+    if not meaning and names.TIMES.fullmatch(name.lower()):
+        return Times(torch.int64)
     return makers.get(meaning)
 
 
