@@ -66,6 +66,7 @@ class Updates:
         number = self.watcher.number("optimizer", optimizer)
         if number not in self.watcher.run.optimizers:
             self.watcher.look_closely()
+            self.watcher.trains_anew()
             groups = tuple(tuple(map(self.watcher.parameter, group["params"])) for group in optimizer.param_groups)
             settings = tuple(
                 {k: v for k, v in group.items() if isinstance(v, (bool, int, float, str, tuple))}

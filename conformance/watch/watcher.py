@@ -24,6 +24,7 @@ from conformance.places import is_users, short
 from conformance.systems import busyness
 from conformance.watch.events import Forward, Kind
 from conformance.watch.lines import At, at
+from conformance.watch.phases import trains_once_more
 from conformance.watch.record import Parameter, Run
 from conformance.watch.targets import Looked
 
@@ -77,7 +78,7 @@ class Watcher:
     """Taps that write a `Run`. Use it as a context; `libraries.tap_all` puts the taps.
 
     steps: after so many optimizer steps `Ended` is raised where the step was made; None: never. least: after so many it
-    is raised as soon as PATIENCE is over; None: never. until: it is raised where the first "epoch" or evaluation
+    is raised as soon as PATIENCE is over, and where the script trains once more, both count anew; None: never. until: it is raised where the first "epoch" or evaluation
     ("eval") after a step is over. keeps_moments: whether each step's beginning is kept, for a run that is gone on with.
     """
 
@@ -85,7 +86,8 @@ class Watcher:
         self, steps: int | None = None, until: str = "", keeps_moments: bool = False, least: int | None = None
     ) -> None:
         self.run, self.until, self.keeps_moments = Run(), until, keeps_moments
-        self._least, self._began = least, time.monotonic()
+        self._least, self._began, self._since = least, time.monotonic(), 0
+        self._another: bool | None = None
         self.loader, self.learned_loader = -1, -1
         self._steps, self._process, self._busy = steps, os.getpid(), False
         self._stack = ExitStack()
@@ -212,12 +214,32 @@ class Watcher:
     def stepped(self) -> None:
         """An optimizer step ended: count it, and end the script when it was the last one to be watched."""
         self.run.steps += 1
-        if self._steps is not None and self.run.steps >= self._steps:
-            self.end(f"{self._steps} steps were watched")
-        if self._least is not None and self.run.steps >= self._least:
+        why = self._enough()
+        if why and not self._waits():
+            self.end(why)
+
+    def _enough(self) -> str:
+        """Why no more steps of this training need be watched; "" while they do."""
+        steps = self.run.steps - self._since
+        if self._steps is not None and steps >= self._steps:
+            return f"{self.run.steps} steps were watched"
+        if self._least is not None and steps >= self._least:
             patience = PATIENCE * busyness()
             if time.monotonic() - self._began > patience:
-                self.end(f"{patience:.0f} s were over")
+                return f"{patience:.0f} s were over"
+        return ""
+
+    def _waits(self) -> bool:
+        """Whether the script goes on all the same, since it trains once more. A number of steps that was asked for is
+        that of all steps."""
+        if self._another is None:
+            self._another = self._least is not None and trains_once_more(self.run)
+        return self._another
+
+    def trains_anew(self) -> None:
+        """Another optimizer makes its first step: where the script went on for it, it is watched as the first one."""
+        if self._another:
+            self._since, self._began, self._another = self.run.steps, time.monotonic(), None
 
     def end(self, why: str) -> None:
         """Raise Ended in the user's script."""
