@@ -78,8 +78,9 @@ class Watcher:
     """Taps that write a `Run`. Use it as a context; `libraries.tap_all` puts the taps.
 
     steps: after so many optimizer steps `Ended` is raised where the step was made; None: never. least: after so many it
-    is raised as soon as PATIENCE is over, and where the script trains once more, both count anew; None: never. until: it is raised where the first "epoch" or evaluation
-    ("eval") after a step is over. keeps_moments: whether each step's beginning is kept, for a run that is gone on with.
+    is raised as soon as PATIENCE is over, and where the script trains once more, both count anew; None: never. until:
+    it is raised where the first "epoch" or evaluation ("eval") after a step is over. keeps_moments: whether each step's
+    beginning is kept, for a run that is gone on with.
     """
 
     def __init__(

@@ -280,6 +280,7 @@ class GradientProbes(RunningModel):
             if not value.requires_grad:
                 return {name: None for name, p in self.module.named_parameters() if p.requires_grad}
             go_back((value * weight.to(value.dtype)).sum())
+        let_go(self.module)
         result = {
             name: None if p.grad is None else to_array(p.grad.double())
             for name, p in self.module.named_parameters()
@@ -310,8 +311,12 @@ class _Writes(Watching):
 
 
 def let_go(module: nn.Module) -> None:
-    """What its parts keep of earlier runs, such as a cache that each run writes into, leads back into none of them."""
+    """What its parts keep of earlier runs, such as a cache that each run writes into, leads back into none of them. A
+    cache may be a parameter that wants no gradient."""
     for part in module.modules():
+        for parameter in part._parameters.values():
+            if parameter is not None and parameter.grad_fn is not None:
+                parameter.detach_()
         for kept in (vars(part), part._buffers):
             for name, value in list(kept.items()):
                 if isinstance(value, Tensor) and value.grad_fn is not None:

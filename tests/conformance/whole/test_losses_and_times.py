@@ -1,4 +1,4 @@
-"""A mean that leaves -100 out, a head of CTC without room, weights that are stored once for many rows, and times."""
+"""A mean that leaves -100 out, a head of CTC without room, weights stored once for many rows, times, and a cache."""
 
 import pytest
 
@@ -90,3 +90,25 @@ class Recommender(nn.Module):
 
 def test_times_that_forward_must_be_told_are_one_number_for_each_step():
     assert verdict(pointed(Recommender), "model-rows-of-a-batch-are-apart") == "PASS"
+
+
+class Cached(nn.Module):
+    """Keys are written into a cache, which is a parameter that wants no gradient."""
+
+    def __init__(self, vocab_size=37):
+        super().__init__()
+        self.words, self.out = nn.Embedding(vocab_size, 16), nn.Linear(16, vocab_size)
+        self.cache = nn.Parameter(torch.zeros(16, 64, 16), requires_grad=False)
+
+    def forward(self, ids):
+        x = self.words(ids)
+        self.cache[: len(x), : x.shape[1]] = x
+        keys = self.cache[: len(x), : x.shape[1]]
+        scores = (x @ keys.transpose(1, 2)).masked_fill(
+            torch.ones(x.shape[1], x.shape[1], dtype=torch.bool).triu(1), float("-inf")
+        )
+        return self.out(scores.softmax(-1) @ keys)
+
+
+def test_a_cache_that_is_a_parameter_leads_back_to_no_earlier_run():
+    assert verdict(pointed(Cached), GRADIENTS) == "PASS"
