@@ -18,7 +18,7 @@ from conformance.adapters.inference.names import assigned, meanings, words_of
         ("dropout_probability attn_pdrop p_drop drop_rate p attention_probs_dropout_prob", "dropout"),
         ("src_pad_idx trg_pad_idx padding_idx pad_token_id target_pad_index", "pad_id"),
         ("trg_sos_idx bos_token_id", "bos_id"),
-        ("src_seq_len max_position_embeddings block_size maxlen n_ctx", "max_len"),
+        ("src_seq_len max_position_embeddings block_size maxlen n_ctx sequence_lenght_limit", "max_len"),
         ("V num_embeddings vocab_size ntoken", "vocab"),
         ("enc_voc_size n_src_vocab source_vocab_size", "src_vocab"),
         ("forward_expansion mlp_ratio ff_mult", "ff_ratio"),

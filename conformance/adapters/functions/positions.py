@@ -339,7 +339,8 @@ def _form(made: list[Tensor], width: int, n: int) -> str:
 
 
 def sinusoids(function: Callable[..., Any]) -> list[Served]:
-    """A function that makes sinusoidal codes of a length and a width, or adds them to its input.
+    """A function that makes sinusoidal codes of a length and a width, or adds them to its input; one that makes unit
+    numbers makes rotary positions.
 
     Raises Unresolved for what is no table of codes, and for waves that are spaced to the very end of the base.
     """
@@ -352,6 +353,8 @@ def sinusoids(function: Callable[..., Any]) -> list[Served]:
                 ran.append((way, how))
         except Exception as error:
             reasons.append(f"{type(error).__name__}: {' '.join(str(error).split())}")
+    if not ran and re.search(r"\bpolar\b|complex", source_of(function)):
+        return table(function)
     if not ran:
         name = getattr(function, "__name__", "it")
         raise Unresolved(

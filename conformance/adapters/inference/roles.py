@@ -99,7 +99,7 @@ def role_of(cls: type[nn.Module], constructor: Constructor | PartOf, call: Call,
     said = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", " ", name).replace("_", " ").lower()
     if isinstance(module, nn.Embedding) and module.num_embeddings == SIZES["vocab"]:
         return Fact("role", "embedding", f"an nn.Embedding of {SIZES['vocab']} tokens")
-    if ("rope" in name.lower() or "rotary" in name.lower()) and not matrices:  # an attention that rotates has some
+    if re.search(r"rope|rotary|rotatory", name.lower()) and not matrices:  # an attention that rotates has some
         return Fact("role", "rope", "the class name")
     if re.search(r"\bposition(s|al)?\b|\bpos\b|\bpe\b|\bsinusoid(s|al)?\b", said) and "n_heads" not in options:
         role = "learned_positions" if matrices else "sinusoidal_positions"

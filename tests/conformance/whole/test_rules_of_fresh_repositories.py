@@ -292,6 +292,29 @@ def test_a_table_of_what_may_be_handed_on_needs_no_gradient(cls, expected):
     assert verdict(cls, GRADIENTS) is expected
 
 
+# --- unit numbers by another name
+
+
+def positional_embeddings(model_dimension, sequence_lenght_limit, base=10000.0):
+    powers = torch.arange(0, model_dimension, 2) / model_dimension
+    angles = torch.outer(torch.arange(sequence_lenght_limit), base**-powers)
+    return torch.polar(torch.ones_like(angles), angles)
+
+
+def positional_embeddings_of_half_the_power(model_dimension, sequence_lenght_limit, base=10000.0):
+    powers = torch.arange(0, model_dimension, 2) / (2 * model_dimension)
+    angles = torch.outer(torch.arange(sequence_lenght_limit), base**-powers)
+    return torch.polar(torch.ones_like(angles), angles)
+
+
+@pytest.mark.parametrize(
+    ("function", "expected"),
+    [(positional_embeddings, Verdict.PASS), (positional_embeddings_of_half_the_power, Verdict.FAIL)],
+)
+def test_what_makes_unit_numbers_makes_rotary_positions(function, expected):
+    assert of_function(function, "rope-rotates-pairs-by-position-times-frequency") is expected
+
+
 # --- targets that are distributions
 
 
