@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
+from conformance.mutants import slip_texts
 from conformance.mutants.source import ALIBI, QUANTILES, RELATIVE, TAGGER, VIT, changed
+
+
+def beside(name: str, text: str, claim: str, defect: str) -> None:
+    """Register a tagger with a function of this text in front of its class."""
+    changed(name, TAGGER, "class Tagger(", f"{text.lstrip()}\n\nclass Tagger(", breaks=(claim,), defect=defect)
+
 
 changed(
     "LowestForTheMiddle",
@@ -12,40 +19,49 @@ changed(
     breaks=("results-that-are-nearest-are-chosen-by-distance",),
     defect="The lowest level is taken for the one in the middle.",
 )
-changed(
+beside(
     "NumbersOfOneProcess",
-    TAGGER,
-    "class Tagger(",
-    "def number(word, words=50):\n    return hash(word) % words\n\n\nclass Tagger(",
-    breaks=("results-stay-the-same-in-every-process",),
-    defect="Words get their numbers from Python's hash, which is another one in every process.",
+    """
+def number(word, words=50):
+    return hash(word) % words
+""",
+    "results-stay-the-same-in-every-process",
+    "Words get their numbers from Python's hash, which is another one in every process.",
 )
-changed(
+beside(
     "LabelsOfTheOtherEnd",
-    TAGGER,
-    "class Tagger(",
-    "def cut(ids, labels, longest=512):\n    ids, labels = ids[-longest:], labels[:longest]\n"
-    "    return ids, labels\n\n\nclass Tagger(",
-    breaks=("results-stay-beside-their-tokens",),
-    defect="Of long texts the words keep their end, and the labels their beginning.",
+    """
+def cut(ids, labels, longest=512):
+    ids, labels = ids[-longest:], labels[:longest]
+    return ids, labels
+""",
+    "results-stay-beside-their-tokens",
+    "Of long texts the words keep their end, and the labels their beginning.",
 )
-changed(
+beside(
     "LastGroupOfTexts",
-    TAGGER,
-    "class Tagger(",
-    "def groups_of(texts, most=64):\n    groups, group = [], []\n    for text in texts:\n"
-    "        if len(group) + len(text) > most:\n            groups.append(group)\n            group = []\n"
-    "        group.append(text)\n    return groups\n\n\nclass Tagger(",
-    breaks=("results-of-the-last-group-are-kept",),
-    defect="The last group of texts is handed on to nobody.",
+    """
+def groups_of(texts, most=64):
+    groups, group = [], []
+    for text in texts:
+        if len(group) + len(text) > most:
+            groups.append(group)
+            group = []
+        group.append(text)
+    return groups
+""",
+    "results-of-the-last-group-are-kept",
+    "The last group of texts is handed on to nobody.",
 )
-changed(
+beside(
     "OnePlaceMoreOfARank",
-    TAGGER,
-    "class Tagger(",
-    "def hits(scores, own, k=5):\n    rank = (scores > own[:, None]).sum(1)\n    return rank <= k\n\n\nclass Tagger(",
-    breaks=("results-of-ranks-count-the-first-k",),
-    defect="A rank that counts from 0 is a hit at k, too.",
+    """
+def hits(scores, own, k=5):
+    rank = (scores > own[:, None]).sum(1)
+    return rank <= k
+""",
+    "results-of-ranks-count-the-first-k",
+    "A rank that counts from 0 is a hit at k, too.",
 )
 changed(
     "HeadsStayWhereTheyStand",
@@ -55,13 +71,17 @@ changed(
     breaks=("attention-moves-its-heads-back",),
     defect="The heads are joined where they stand, and each position gets parts of others.",
 )
-changed(
+beside(
     "EndOfLongTexts",
-    TAGGER,
-    "class Tagger(",
-    "EOS = 2\n\n\ndef encoded(ids, longest=512):\n    return (ids + [EOS])[:longest]\n\n\nclass Tagger(",
-    breaks=("results-of-long-texts-have-their-end",),
-    defect="Texts are cut when the sign of their end stands behind them.",
+    """
+EOS = 2
+
+
+def encoded(ids, longest=512):
+    return (ids + [EOS])[:longest]
+""",
+    "results-of-long-texts-have-their-end",
+    "Texts are cut when the sign of their end stands behind them.",
 )
 changed(
     "WindowWithItsTarget",
@@ -100,110 +120,70 @@ changed(
     breaks=("results-of-first-numbers-are-kept",),
     defect="What adds to the stream is made to start smaller, and gets other numbers afterwards.",
 )
-changed(
+beside(
     "PerplexityOfBaseTwo",
-    TAGGER,
-    "class Tagger(",
-    "def perplexity(logits, labels):\n    loss = nn.functional.cross_entropy(logits, labels)\n    return 2**loss\n\n\n"
-    "class Tagger(",
-    breaks=("results-of-perplexities-have-the-base-of-their-loss",),
-    defect="The perplexity is two to a loss of natural logarithms.",
+    """
+def perplexity(logits, labels):
+    loss = nn.functional.cross_entropy(logits, labels)
+    return 2**loss
+""",
+    "results-of-perplexities-have-the-base-of-their-loss",
+    "The perplexity is two to a loss of natural logarithms.",
 )
-changed(
+beside(
     "MarginOfTwoAnswers",
-    TAGGER,
-    "class Tagger(",
-    "def margin(pol_c, pol_r, ref_c, ref_r):\n    return (pol_c - ref_c) - (pol_r - ref_c)\n\n\nclass Tagger(",
-    breaks=("results-of-margins-are-of-one-answer",),
-    defect="The rejected answer is compared with what the reference says of the chosen one.",
+    slip_texts.MARGIN_OF_TWO_ANSWERS,
+    "results-of-margins-are-of-one-answer",
+    "The rejected answer is compared with what the reference says of the chosen one.",
 )
-changed(
+beside(
     "BeamsOfTheLastWord",
-    TAGGER,
-    "class Tagger(",
-    "def beam_search(live, words, k):\n"
-    "    found = [(lp, seq + [word]) for (score, seq) in live for lp, word in words(seq)]\n"
-    "    return sorted(found, key=lambda one: -one[0])[:k]\n\n\nclass Tagger(",
-    breaks=("results-of-beams-add-their-scores",),
-    defect="Beams are ranked by their last word alone.",
+    slip_texts.BEAMS_OF_THE_LAST_WORD,
+    "results-of-beams-add-their-scores",
+    "Beams are ranked by their last word alone.",
 )
-changed(
+beside(
     "PairsOfABatchOnce",
-    TAGGER,
-    "class Tagger(",
-    "def count(table, labels, predictions):\n    table[labels, predictions] += 1\n\n\nclass Tagger(",
-    breaks=("results-of-pairs-count-each-time",),
-    defect="A label and a prediction that meet twice in a batch count once.",
+    slip_texts.PAIRS_COUNTED_ONCE,
+    "results-of-pairs-count-each-time",
+    "A label and a prediction that meet twice in a batch count once.",
 )
-changed(
+beside(
     "GainsOfTheNaturalLogarithm",
-    TAGGER,
-    "class Tagger(",
-    "def mean_ndcg(ranks, k):\n"
-    "    ndcg = 0.0\n"
-    "    for rank in ranks:\n"
-    "        ndcg += (rank < k) / math.log(rank + 2)\n"
-    "    return ndcg / len(ranks)\n"
-    "\n\nclass Tagger(",
-    breaks=("results-of-gains-use-the-logarithm-of-two",),
-    defect="A gain is divided by a natural logarithm.",
+    slip_texts.GAINS_OF_A_NATURAL_LOGARITHM,
+    "results-of-gains-use-the-logarithm-of-two",
+    "A gain is divided by a natural logarithm.",
 )
-changed(
+beside(
     "SortedOnceMore",
-    TAGGER,
-    "class Tagger(",
-    "def encode_all(model, texts):\n"
-    "    order = sorted(range(len(texts)), key=lambda i: len(texts[i]))\n"
-    "    found = []\n"
-    "    for text in [texts[i] for i in order]:\n"
-    "        found.append(model(text))\n"
-    "    return [found[i] for i in order]\n"
-    "\n\nclass Tagger(",
-    breaks=("results-of-rows-return-to-their-order",),
-    defect="What is made of sorted rows is sorted once more, and belongs to other rows.",
+    slip_texts.RESULTS_LEFT_SORTED,
+    "results-of-rows-return-to-their-order",
+    "What is made of sorted rows is sorted once more, and belongs to other rows.",
 )
-changed(
+beside(
     "WarmUpOfAHalf",
-    TAGGER,
-    "class Tagger(",
-    "def noam(step, warmup, d_model):\n"
-    "    return d_model**-0.5 * min(step**-0.5, step * warmup**-0.5)\n"
-    "\n\nclass Tagger(",
-    breaks=("results-of-warm-ups-meet-their-fall",),
-    defect="The rate rises with the root of the warm-up, far above where it falls.",
+    slip_texts.WARM_UP_OF_A_ROOT,
+    "results-of-warm-ups-meet-their-fall",
+    "The rate rises with the root of the warm-up, far above where it falls.",
 )
-changed(
+beside(
     "MaskingIsThrownAway",
-    TAGGER,
-    "class Tagger(",
-    "def hide(scores, padding):\n    scores.masked_fill(padding, -1e9)\n    return scores\n\n\nclass Tagger(",
-    breaks=("results-of-methods-are-kept",),
-    defect="What masked_fill gives is thrown away.",
+    slip_texts.FILLING_THROWN_AWAY,
+    "results-of-methods-are-kept",
+    "What masked_fill gives is thrown away.",
 )
-changed(
+beside(
     "CrossEntropyOfShares",
-    TAGGER,
-    "class Tagger(",
-    "def loss_of(logits, labels):\n"
-    "    return nn.functional.cross_entropy(logits.softmax(-1), labels)\n"
-    "\n\nclass Tagger(",
-    breaks=("results-of-cross-entropies-are-of-logits",),
-    defect="A cross-entropy is given a softmax.",
+    """
+def loss_of(logits, labels):
+    return nn.functional.cross_entropy(logits.softmax(-1), labels)
+""",
+    "results-of-cross-entropies-are-of-logits",
+    "A cross-entropy is given a softmax.",
 )
-changed(
+beside(
     "SpansAreLeftOpen",
-    TAGGER,
-    "class Tagger(",
-    "def spans_of(tags):\n"
-    "    spans, start = [], None\n"
-    "    for i, tag in enumerate(tags):\n"
-    "        if start is not None and tag != 'I':\n"
-    "            spans.append((start, i))\n"
-    "            start = None\n"
-    "        if tag == 'B':\n"
-    "            start = i\n"
-    "    return spans\n"
-    "\n\nclass Tagger(",
-    breaks=("results-of-last-spans-are-closed",),
-    defect="A span that goes on to the last tag is never put down.",
+    slip_texts.LAST_SPAN_LEFT_OPEN,
+    "results-of-last-spans-are-closed",
+    "A span that goes on to the last tag is never put down.",
 )

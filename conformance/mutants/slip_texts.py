@@ -1,0 +1,50 @@
+"""Functions with one mistake each, that stand beside a model as beside a training script: their text shows it."""
+
+MARGIN_OF_TWO_ANSWERS = """
+def margin(pol_c, pol_r, ref_c, ref_r):
+    return (pol_c - ref_c) - (pol_r - ref_c)
+"""
+BEAMS_OF_THE_LAST_WORD = """
+def beam_search(live, words, k):
+    found = [(lp, seq + [word]) for (score, seq) in live for lp, word in words(seq)]
+    return sorted(found, key=lambda one: -one[0])[:k]
+"""
+PAIRS_COUNTED_ONCE = """
+def count(table, labels, predictions):
+    table[labels, predictions] += 1
+"""
+GAINS_OF_A_NATURAL_LOGARITHM = """
+def mean_ndcg(ranks, k):
+    ndcg = 0.0
+    for rank in ranks:
+        ndcg += (rank < k) / math.log(rank + 2)
+    return ndcg / len(ranks)
+"""
+RESULTS_LEFT_SORTED = """
+def encode_all(model, texts):
+    order = sorted(range(len(texts)), key=lambda i: len(texts[i]))
+    found = []
+    for text in [texts[i] for i in order]:
+        found.append(model(text))
+    return [found[i] for i in order]
+"""
+WARM_UP_OF_A_ROOT = """
+def noam(step, warmup, d_model):
+    return d_model**-0.5 * min(step**-0.5, step * warmup**-0.5)
+"""
+FILLING_THROWN_AWAY = """
+def hide(scores, padding):
+    scores.masked_fill(padding, -1e9)
+    return scores
+"""
+LAST_SPAN_LEFT_OPEN = """
+def spans_of(tags):
+    spans, start = [], None
+    for i, tag in enumerate(tags):
+        if start is not None and tag != 'I':
+            spans.append((start, i))
+            start = None
+        if tag == 'B':
+            start = i
+    return spans
+"""
