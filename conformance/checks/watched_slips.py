@@ -32,7 +32,7 @@ _TOLD = {
     "run-results-of-methods-are-kept": results.THROWN,
     "run-pairs-count-each-time": results.PAIRS,
     "run-gains-use-the-logarithm-of-two": results.GAINS,
-    "run-rows-return-to-their-order": results.ORDERS,
+    "run-rows-return-to-their-order": results.SORTED,
     "run-warm-ups-meet-their-fall": results.WARM_UPS,
     "run-spans-keep-their-sentence": results.SPANS,
     "run-last-span-is-closed": results.OPEN,

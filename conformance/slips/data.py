@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterator
 from itertools import pairwise
 
-from conformance.slips.slip import Found, Slip, assigned, blocks
+from conformance.slips.slip import Found, Slip, assigned, blocks, called, functions
 
 _END = re.compile(
     r"(\w+\.)*(\w+_)?(eos|end|stop|eot)(_(id|idx|token|token_id|tok|index))?|['\"]<(/s|eos|end|eot)>['\"]", re.I
@@ -31,7 +31,7 @@ def end_cut_off(tree: ast.AST) -> Found:
     for node in ast.walk(tree):
         if isinstance(node, ast.Subscript) and _is_beginning(node) and _ends(node.value) and node not in of_documents:
             yield ast.unparse(node), node
-    for function in (node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)):
+    for function in functions(tree):
         for block in blocks(function):
             for statement, after in pairwise(block):
                 made = [ast.unparse(to) for to, given in assigned(statement) if _ends(given)]
@@ -68,7 +68,7 @@ def _ends(value: ast.expr) -> bool:
 
 def windows_that_hold_their_target(tree: ast.AST) -> Found:
     """Where a window of the past ends behind the beginning of what is to be forecast."""
-    for function in (node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)):
+    for function in functions(tree):
         ends: dict[str, ast.expr] = {}
         begins: dict[str, tuple[ast.expr, ast.AST]] = {}
         for node in ast.walk(function):
@@ -115,7 +115,7 @@ def _with_number(value: ast.expr) -> tuple[str, int]:
 def levels_turned_round(tree: ast.AST) -> Found:
     """Where a quantile loss weighs the error of the answer minus the truth as if it were that of the truth minus the
     answer, or the other way round."""
-    for function in (node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)):
+    for function in functions(tree):
         signs = {ast.unparse(to): _sign(given) for node in ast.walk(function) for to, given in assigned(node)}
         for node in ast.walk(function):
             if isinstance(node, ast.Call) and ast.unparse(node.func).rpartition(".")[2] in ("max", "maximum"):
@@ -168,21 +168,17 @@ def shares_taken_twice(tree: ast.AST) -> Found:
         methods = [one for one in cls.body if isinstance(one, ast.FunctionDef)]
         forward = next((one for one in methods if one.name == "forward"), None)
         given = [one.value for one in ast.walk(forward) if isinstance(one, ast.Return)] if forward is not None else []
-        if not given or not all(one is not None and _called(one) == "softmax" for one in given):
+        if not given or not all(one is not None and called(one) == "softmax" for one in given):
             continue
         for method in methods:
             answers = {
                 ast.unparse(to) for node in ast.walk(method) for to, value in assigned(node) if _is_answer(value)
             }
             for node in ast.walk(method):
-                if isinstance(node, ast.Call) and _called(node) in _OF_SOFTMAX:
+                if isinstance(node, ast.Call) and called(node) in _OF_SOFTMAX:
                     of = _given(node)
                     if of is not None and (_is_answer(of) or ast.unparse(of) in answers):
                         yield ast.unparse(node), node
-
-
-def _called(value: ast.expr) -> str:
-    return ast.unparse(value.func).rpartition(".")[2] if isinstance(value, ast.Call) else ""
 
 
 def _is_answer(value: ast.expr) -> bool:
@@ -298,7 +294,7 @@ def _is_of_models(first: str, second: str) -> bool:
 
 def scores_forgotten(tree: ast.AST) -> Found:
     """Where the candidates of a beam search are made of (score, tokens), and the score so far goes into none."""
-    for function in (node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)):
+    for function in functions(tree):
         if "beam" not in function.name.lower():
             continue
         for node in ast.walk(function):
@@ -337,24 +333,24 @@ def counts_by_appearance(tree: ast.AST) -> Found:
         return
     for function in (node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.Module)):
         pairs = [pair for node in ast.walk(function) for pair in assigned(node)]
-        counters = {ast.unparse(to) for to, given in pairs if _called(given) == "Counter"}
+        counters = {ast.unparse(to) for to, given in pairs if called(given) == "Counter"}
         for to, given in pairs:
-            made = _called(given) in _TENSORS and isinstance(given, ast.Call) and given.args
+            made = called(given) in _TENSORS and isinstance(given, ast.Call) and given.args
             if not made or not _OF_CLASSES.fullmatch(ast.unparse(to)):
                 continue
             of = given.args[0]  # type: ignore[attr-defined]
             if isinstance(of, ast.Call) and ast.unparse(of.func) in ("list", "tuple") and of.args:
                 of = of.args[0]
-            if _called(of) == "values" and isinstance(of.func, ast.Attribute):
+            if called(of) == "values" and isinstance(of.func, ast.Attribute):
                 counter = of.func.value
-                if _called(counter) == "Counter" or ast.unparse(counter) in counters:
+                if called(counter) == "Counter" or ast.unparse(counter) in counters:
                     yield ast.unparse(given), given
 
 
 def masks_left_behind(tree: ast.AST) -> Found:
     """Where the logarithms of the words behind, ``ids[:, 1:]``, are multiplied by a mask of the words before,
     ``mask[:, :-1]``."""
-    for function in (node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)):
+    for function in functions(tree):
         text = ast.unparse(function)
         behind = any(_cut(node) == "behind" and _WORDS.fullmatch(_name_of(node)) for node in ast.walk(function))
         if not behind or ("gather" not in text and "cross_entropy" not in text):

@@ -6,7 +6,7 @@ import ast
 import re
 from collections.abc import Iterator
 
-from conformance.slips.slip import Found, Slip, assigned, blocks
+from conformance.slips.slip import Found, Slip, assigned, blocks, functions
 
 _HASHED = re.compile(r"(?<![\w.])hash\((?!\()[^()]*(\([^()]*\))?[^()]*\)\s*%")
 """A place in a table that Python's own hash of a text gives. That of a tuple may be one of numbers, which stays."""
@@ -191,7 +191,7 @@ _COUNTED = re.compile(r"(k|ks|top_?k|at|cutoff|n)", re.IGNORECASE)
 def ranks_off_by_one(tree: ast.AST) -> Found:
     """Where a rank that counts from 0, the number of those that are better, is asked to be at most k; or one that
     counts from 1 to be less than k; or where one counts from 2, since the own one is counted twice."""
-    for function in (node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)):
+    for function in functions(tree):
         firsts: dict[str, int | None] = {}
         for name, value in _named(function):  # one that is given twice, as rank = rank + 1, counts from nobody knows
             firsts[name] = _first_rank(value) if name not in firsts else None
@@ -234,7 +234,7 @@ def _first_rank(value: ast.expr) -> int | None:
 
 def heads_joined_in_place(tree: ast.AST) -> Found:
     """Where heads, (B, H, T, d), are given the shape of words, (B, T, H * d), and their axis is not moved back."""
-    for function in (node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)):
+    for function in functions(tree):
         if not any(map(_splits_heads, ast.walk(function))):
             continue
         given = sorted(_named(function), key=lambda pair: pair[1].lineno)

@@ -1,6 +1,7 @@
-"""Slips of the parts of the data, that the text of a file shows by itself: parts that are not what their function's
-name promises, a part that learns and reaches into the one that judges, numbers that are fitted to all, rows that are
-asked for and never remembered, pictures that are mirrored where their classes are left and right."""
+"""Slips of the parts of the data, that the text of a file shows by itself: splits that are not what their function's
+name promises, groups that are torn apart, thresholds that the test chooses, rows that are asked for and never
+remembered, a part that learns and reaches into the one that judges, numbers that are fitted to all, pictures that are
+mirrored where their classes are left and right."""
 
 from __future__ import annotations
 
@@ -8,7 +9,7 @@ import ast
 import re
 from collections.abc import Iterator
 
-from conformance.slips.slip import Found, Slip, assigned, blocks
+from conformance.slips.slip import Found, Slip, assigned, blocks, called, calls, functions
 
 # --- what a function promises ---------------------------------------------------------------------
 
@@ -28,12 +29,12 @@ _BY_CHANCE = ("shuffle", "permutation", "randperm", "sample", "random_split", "t
 
 def rows_for_groups(tree: ast.AST) -> Found:
     """Where a function that splits data by something, in its name, draws the rows and never reads that something."""
-    for function in (node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)):
+    for function in functions(tree):
         promised = _PROMISE.fullmatch(function.name)
         group = (promised["first"] or promised["second"]) if promised else ""
         if not group or _NO_GROUP.fullmatch(group):
             continue
-        drawn = [one for one in _calls(function) if _called(one) in _BY_CHANCE]
+        drawn = [one for one in calls(function) if called(one) in _BY_CHANCE]
         stem = re.sub(r"(ies|es|s|y)?(_?ids?)?$", "", group.lower())[:6]
         says = re.compile(rf".*{re.escape(stem)}.*|{group[0]}_?ids?", re.IGNORECASE)
         if drawn and stem and not any(says.fullmatch(name) for name in _read(function)):
@@ -42,7 +43,7 @@ def rows_for_groups(tree: ast.AST) -> Found:
 
 def _read(function: ast.FunctionDef) -> Iterator[str]:
     """The names, attributes and texts that a function reads; not a name whose length alone is asked."""
-    lengths = [one.args[0] for one in _calls(function) if _called(one) == "len" and one.args]
+    lengths = [one.args[0] for one in calls(function) if called(one) == "len" and one.args]
     for statement in function.body:
         if isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant):
             continue
@@ -57,13 +58,7 @@ def _read(function: ast.FunctionDef) -> Iterator[str]:
                 yield node.arg
 
 
-def _calls(node: ast.AST) -> list[ast.Call]:
-    return [one for one in ast.walk(node) if isinstance(one, ast.Call)]
-
-
-def _called(call: ast.Call) -> str:
-    return ast.unparse(call.func).rpartition(".")[2]
-
+# --- groups ---------------------------------------------------------------------------------------
 
 _GROUPS = re.compile(
     r"(patient|customer|client|person|speaker|author|lot|incident|session|thread|conversation|dialog(ue)?|household"
@@ -76,14 +71,7 @@ _GROUPS = re.compile(
 
 def groups_torn_apart(tree: ast.AST) -> Found:
     """Where rows say to which group they belong, nothing ever reads it, and the rows are split by chance."""
-    kept = {
-        key.value
-        for node in ast.walk(tree)
-        for key in (node.keys if isinstance(node, ast.Dict) else ())
-        if isinstance(key, ast.Constant) and isinstance(key.value, str) and len(node.keys) > 1  # type: ignore[attr-defined]
-    }
-    kept |= {one.target.id for cls in ast.walk(tree) if isinstance(cls, ast.ClassDef) and _is_row(cls)
-             for one in cls.body if isinstance(one, ast.AnnAssign) and isinstance(one.target, ast.Name)}  # fmt: skip
+    kept = {name for node in ast.walk(tree) for name in _names_of_a_row(node)}
     groups = {name for name in kept if _GROUPS.fullmatch(name)}
     for node in ast.walk(tree):
         if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load):
@@ -91,16 +79,28 @@ def groups_torn_apart(tree: ast.AST) -> Found:
         elif isinstance(node, ast.Subscript | ast.Call):
             read = [node.slice] if isinstance(node, ast.Subscript) else node.args
             groups -= {one.value for one in read if isinstance(one, ast.Constant) and isinstance(one.value, str)}
-    for function in _functions(tree) if groups else ():
+    for function in functions(tree) if groups else ():
         names = set(re.findall(r"[a-z]+", ast.unparse(function).lower()))
-        drawn = [one for one in _calls(function) if _called(one) in ("shuffle", "permutation", "randperm")]
+        drawn = [one for one in calls(function) if called(one) in ("shuffle", "permutation", "randperm")]
         if drawn and "train" in names and names & {"val", "valid", "test", "dev"} and "split" in function.name:
             yield f"{function.name} draws {ast.unparse(drawn[0])}, and nothing reads {sorted(groups)[0]!r}", drawn[0]
 
 
-def _is_row(cls: ast.ClassDef) -> bool:
-    """Whether it is a row of data: a dataclass or a named tuple."""
-    return any(re.search(r"dataclass|NamedTuple", ast.unparse(one)) for one in (*cls.bases, *cls.decorator_list))
+def _names_of_a_row(node: ast.AST) -> list[str]:
+    """The names of what a row of data keeps, where a node makes one: a dict in a list of them, a dataclass, a named
+    tuple. What a dict has as a constant is no number of a group, but a word of a dictionary."""
+    row: ast.AST | None = node.elt if isinstance(node, ast.ListComp) else None
+    if isinstance(node, ast.Call) and called(node) == "append" and node.args:
+        row = node.args[0]
+    if isinstance(row, ast.Dict):
+        pairs = [pair for pair in zip(row.keys, row.values, strict=True) if not isinstance(pair[1], ast.Constant)]
+        return [key.value for key, _ in pairs if isinstance(key, ast.Constant) and isinstance(key.value, str)]
+    if not isinstance(node, ast.ClassDef):
+        return []
+    says = " ".join(ast.unparse(one) for one in (*node.bases, *node.decorator_list))
+    fields = [one.target for one in node.body if isinstance(one, ast.AnnAssign)]
+    is_row = re.search(r"dataclass|NamedTuple", says)
+    return [one.id for one in fields if isinstance(one, ast.Name)] if is_row else []
 
 
 # --- thresholds -----------------------------------------------------------------------------------
@@ -113,7 +113,7 @@ _OF_TEST = re.compile(r"(\w+[._])?test(_\w+)?", re.IGNORECASE)
 
 def thresholds_of_the_test(tree: ast.AST) -> Found:
     """Where a threshold is chosen by the labels of the test, and the test is measured with it."""
-    for function in [tree, *_functions(tree)]:
+    for function in [tree, *functions(tree)]:
         of_test = {
             one.id
             for block in blocks(function)
@@ -125,7 +125,7 @@ def thresholds_of_the_test(tree: ast.AST) -> Found:
         }
         for node in (one for block in blocks(function) for one in block):
             for _, given in assigned(node):
-                if isinstance(given, ast.Call) and _CHOOSES.fullmatch(_called(given)):
+                if isinstance(given, ast.Call) and _CHOOSES.fullmatch(called(given)):
                     names = [ast.unparse(one) for one in given.args]
                     if any(name in of_test or _OF_TEST.fullmatch(name) for name in names):
                         yield ast.unparse(node), node
@@ -138,7 +138,7 @@ _EMPTY = re.compile(r"set\(\)|\{\}|dict\(\)|\[\]|list\(\)")
 
 def never_remembered(tree: ast.AST) -> Found:
     """Where a loop asks whether a set holds something, and nothing is ever put into the set."""
-    for function in (node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)):
+    for function in functions(tree):
         empty = {
             to.id: node
             for node in ast.walk(function)
@@ -172,7 +172,7 @@ _BORDER = re.compile(
 def parts_that_reach(tree: ast.AST) -> Found:
     """Where training windows and those that judge are cut by one function, up to the same border, though the latter
     begin at another one."""
-    for block in [one for node in [tree, *_functions(tree)] for one in blocks(node)]:
+    for block in [one for node in [tree, *functions(tree)] for one in blocks(node)]:
         made = [
             (ast.unparse(to), given)
             for statement in block
@@ -181,7 +181,7 @@ def parts_that_reach(tree: ast.AST) -> Found:
         ]
         for name, train in made:
             for other, judge in made:
-                if _TRAINS.fullmatch(name) and _JUDGES.fullmatch(other) and _called(train) == _called(judge):
+                if _TRAINS.fullmatch(name) and _JUDGES.fullmatch(other) and called(train) == called(judge):
                     mine, its = _borders(train), _borders(judge)
                     if len(its) == 2 and len(mine) == 1 and mine[0] == its[1] and its[0] != its[1]:
                         yield f"{name} goes on to {mine[0]}, {other} begins at {its[0]}", train
@@ -190,13 +190,7 @@ def parts_that_reach(tree: ast.AST) -> Found:
 def _borders(call: ast.Call) -> list[str]:
     """What of a call's arguments is a border of parts by its name, in order: ``panel.val_start, panel.test_start``."""
     given = [ast.unparse(one) for one in [*call.args, *(keyword.value for keyword in call.keywords)]]
-    return [
-        text for text in given if _BORDER.fullmatch(text) and re.search(r"start|begin|end|stop|until|from|to", text)
-    ]
-
-
-def _functions(tree: ast.AST) -> list[ast.FunctionDef]:
-    return [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)]
+    return [text for text in given if _BORDER.fullmatch(text)]
 
 
 # --- numbers that are fitted ----------------------------------------------------------------------
@@ -223,7 +217,7 @@ def fitted_to_all(tree: ast.AST) -> Found:
         ]
         if not borders:
             continue
-        for method in _functions(cls):
+        for method in functions(cls):
             given = {ast.unparse(to): value for node in ast.walk(method) for to, value in assigned(node)}
             kept = {to: value for to, value in given.items() if to.startswith("self.")}
             means, spreads = ([of for value in kept.values() for of in _of(value, how)] for how in (_MEAN, _SPREAD))
@@ -231,8 +225,8 @@ def fitted_to_all(tree: ast.AST) -> Found:
                 if any(of == other for other, _ in spreads) and _whole(of, given):
                     yield f"{ast.unparse(place)}, though training ends at self.{borders[0]}", place
     ends = {ast.unparse(node): node for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
-    for call in _calls(tree):
-        held = call.args[0] if _called(call) in ("fit", "fit_transform") and len(call.args) == 1 else None
+    for call in calls(tree):
+        held = call.args[0] if called(call) in ("fit", "fit_transform") and len(call.args) == 1 else None
         if isinstance(held, ast.Attribute) and _SCALES.search(ast.unparse(call.func)):
             holder = ast.unparse(held.value)
             others = {
@@ -250,8 +244,8 @@ def _ends_training(node: ast.Attribute, holders: set[str]) -> bool:
 
 def _of(value: ast.expr, how: re.Pattern[str]) -> Iterator[tuple[str, ast.Call]]:
     """Of what the means in an expression are."""
-    for call in _calls(value):
-        if how.fullmatch(_called(call)):
+    for call in calls(value):
+        if how.fullmatch(called(call)):
             inner = call.func.value if isinstance(call.func, ast.Attribute) else None
             is_of_library = inner is None or ast.unparse(inner) in ("np", "numpy", "torch")
             of = call.args[0] if is_of_library and call.args else inner
@@ -282,7 +276,7 @@ def mirrored(tree: ast.AST) -> Found:
         return
     for node in ast.walk(tree):
         if isinstance(node, ast.Call | ast.Subscript) and _mirrors(node):
-            around = [one for one in _functions(tree) if node in ast.walk(one)]
+            around = [one for one in functions(tree) if node in ast.walk(one)]
             if not around or not _minds(around[-1], node):
                 yield f"{ast.unparse(node)}, where classes are {sides[0]} and {sides[1]}", node
 
@@ -303,7 +297,7 @@ def _mirrors(node: ast.Call | ast.Subscript) -> bool:
     """Whether it turns the last axis of a picture round."""
     if isinstance(node, ast.Subscript):
         return ast.unparse(node.slice) in ("(..., ::-1)", "(slice(None), ::-1)", "(:, ::-1)", ":, ::-1", "..., ::-1")
-    name = _called(node)
+    name = called(node)
     if name in ("hflip", "fliplr", "RandomHorizontalFlip", "horizontal_flip"):
         return True
     if name != "flip" or not isinstance(node.func, ast.Attribute):
@@ -360,10 +354,10 @@ FITTED = Slip(
     asked="of what mean and spread are kept",
     expected="of the training part",
     got="of everything",
-    sentence="Mean and spread are those of all the data, though the class knows where training ends: training sees "
+    sentence="Mean and spread are those of all the data, though the file says where training ends: training sees "
     "numbers of the data that judge.",
     mend="take them of the rows before that border",
-    nothing="no class was seen that knows where training ends and keeps a mean of all",
+    nothing="no mean and spread of all were seen beside a border where training ends",
 )
 MIRRORS = Slip(
     rule=mirrored,

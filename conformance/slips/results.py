@@ -1,23 +1,15 @@
 """Slips of what is made of answers, that the text of a file shows by itself: results that are thrown away, counts of
 pairs that count once, gains of another logarithm, answers that stay sorted, softmaxes under a cross-entropy, a warm-up
-of another power."""
+of another power, spans that fall together or are left open, days that are left out."""
 
 from __future__ import annotations
 
 import ast
+import math
 import re
 from collections.abc import Iterator, Sequence
 
-from conformance.slips.slip import Found, Slip, assigned
-
-
-def _called(node: ast.AST) -> str:
-    return ast.unparse(node.func).rpartition(".")[2] if isinstance(node, ast.Call) else ""
-
-
-def _functions(tree: ast.AST) -> list[ast.FunctionDef]:
-    return [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)]
-
+from conformance.slips.slip import Found, Slip, assigned, called, calls, functions
 
 # --- results that are thrown away -----------------------------------------------------------------
 
@@ -34,7 +26,7 @@ def results_thrown_away(tree: ast.AST) -> Found:
         value = node.value if isinstance(node, ast.Expr) else None
         if not isinstance(value, ast.Call) or not isinstance(value.func, ast.Attribute):
             continue
-        if _called(value) in _OF_TENSORS and not any(word.arg in ("inplace", "out") for word in value.keywords):
+        if called(value) in _OF_TENSORS and not any(word.arg in ("inplace", "out") for word in value.keywords):
             yield ast.unparse(value), value
 
 
@@ -46,7 +38,7 @@ _OF_ROWS = re.compile(r"(y_?)?(true|pred|hat)\w*|\w*(labels|targets|predictions|
 def pairs_counted_once(tree: ast.AST) -> Found:
     """Where one is added at the places of many labels and predictions at once: a pair that is there twice counts
     once."""
-    for function in _functions(tree):
+    for function in functions(tree):
         loops = [one for one in ast.walk(function) if isinstance(one, ast.For | ast.comprehension)]
         single = {name.id for one in loops for name in ast.walk(one.target) if isinstance(name, ast.Name)}
         for node in ast.walk(function):
@@ -76,7 +68,7 @@ _GAIN = re.compile(r"(\w+[._])?n?dcg(_\w+)?(@\w+)?", re.IGNORECASE)
 
 def gains_of_natural_logarithms(tree: ast.AST) -> Found:
     """Where an NDCG divides by a natural logarithm of a rank, and no ideal gain of the same logarithm stands below."""
-    for function in _functions(tree):
+    for function in functions(tree):
         text = ast.unparse(function)
         if re.search(r"idcg|ideal|log2|log\(2|/ ?dcg|max_dcg|best_dcg", text, re.IGNORECASE):
             continue
@@ -91,13 +83,12 @@ def gains_of_natural_logarithms(tree: ast.AST) -> Found:
 
 def _by_logarithm(node: ast.AST) -> bool:
     """``hits / log(rank + 2)``."""
-    if not isinstance(node, ast.BinOp) or not isinstance(node.op, ast.Div) or _called(node.right) != "log":
+    if not isinstance(node, ast.BinOp) or not isinstance(node.op, ast.Div) or called(node.right) != "log":
         return False
     return re.search(r"rank|pos|place|index|\bi\b|arange", ast.unparse(node.right)) is not None
 
 
 # --- answers that stay sorted ---------------------------------------------------------------------
-
 
 _UNDONE = r"argsort\(order\)|order\)?\.argsort|\[order\[|\[order\] =|enumerate\(order\)"
 """How the inverse of an order is taken, or results are written where their rows stood."""
@@ -106,7 +97,7 @@ _UNDONE = r"argsort\(order\)|order\)?\.argsort|\[order\[|\[order\] =|enumerate\(
 def left_in_their_order(tree: ast.AST) -> Found:
     """Where rows are taken in an order, and what is made of them is taken in that order once more: it has to be
     undone, by the order's own argsort."""
-    for function in _functions(tree):
+    for function in functions(tree):
         orders = [
             to.id
             for node in ast.walk(function)
@@ -125,9 +116,9 @@ def left_in_their_order(tree: ast.AST) -> Found:
 
 def _is_order(given: ast.expr) -> bool:
     """``sorted(range(len(x)), key=...)``, ``np.argsort(lengths)``."""
-    if _called(given) == "sorted" and isinstance(given, ast.Call) and given.args:
-        return _called(given.args[0]) == "range"
-    return _called(given) == "argsort"
+    if called(given) == "sorted" and isinstance(given, ast.Call) and given.args:
+        return called(given.args[0]) == "range"
+    return called(given) == "argsort"
 
 
 def _taken_by(node: ast.AST, order: str) -> Iterator[str]:
@@ -142,13 +133,10 @@ def _taken_by(node: ast.AST, order: str) -> Iterator[str]:
 
 def _filled(function: ast.FunctionDef) -> set[str]:
     """The lists that a function fills in a loop."""
-    found = set()
-    for node in ast.walk(function):
-        if isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Name):
-            found.add(node.target.id)
-        elif _called(node) in ("append", "extend") and isinstance(node.func.value, ast.Name):  # type: ignore[attr-defined]
-            found.add(node.func.value.id)  # type: ignore[attr-defined]
-    return found
+    added = [node.target for node in ast.walk(function) if isinstance(node, ast.AugAssign)]
+    put = [node.func.value for node in calls(function) if isinstance(node.func, ast.Attribute)
+           and node.func.attr in ("append", "extend")]  # fmt: skip
+    return {one.id for one in [*added, *put] if isinstance(one, ast.Name)}
 
 
 # --- cross-entropies ------------------------------------------------------------------------------
@@ -156,11 +144,10 @@ def _filled(function: ast.FunctionDef) -> set[str]:
 
 def shares_for_scores(tree: ast.AST) -> Found:
     """Where a cross-entropy is given a softmax: it takes another one of it."""
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Call) and ast.unparse(node.func) in ("F.cross_entropy", "nn.functional.cross_entropy"):
-            scores = next(iter(node.args), None)
-            if isinstance(scores, ast.Call) and _called(scores) == "softmax":
-                yield ast.unparse(node), node
+    for node in calls(tree):
+        is_loss = ast.unparse(node.func) in ("F.cross_entropy", "nn.functional.cross_entropy")
+        if is_loss and node.args and called(node.args[0]) == "softmax":
+            yield ast.unparse(node), node
 
 
 # --- warm-ups -------------------------------------------------------------------------------------
@@ -169,8 +156,8 @@ def shares_for_scores(tree: ast.AST) -> Found:
 def warm_ups_of_another_power(tree: ast.AST) -> Found:
     """Where the schedule of Vaswani et al. is the smaller of ``step ** -0.5`` and ``step * warmup ** p``, and p is not
     -1.5: the two do not meet at the end of the warm-up."""
-    for node in ast.walk(tree):
-        if not isinstance(node, ast.Call) or _called(node) not in ("min", "minimum") or len(node.args) != 2:
+    for node in calls(tree):
+        if called(node) not in ("min", "minimum") or len(node.args) != 2:
             continue
         for falls, rises in (node.args, node.args[::-1]):
             step, power = _power(falls)
@@ -198,29 +185,35 @@ _OF_SPANS = re.compile(r"\w*(span|entit|chunk)\w*", re.IGNORECASE)
 
 def spans_in_one_set(tree: ast.AST) -> Found:
     """Where the spans of each sentence of a loop go into one set as they are: equal spans of two sentences are one."""
-    for function in _functions(tree):
+    for function in functions(tree):
         sets = {ast.unparse(to) for node in ast.walk(function) for to, given in assigned(node) if _is_set(given)}
         for loop in (one for one in ast.walk(function) if isinstance(one, ast.For)):
+            numbers = {one.id for one in ast.walk(loop.target) if isinstance(one, ast.Name)}
             for node in ast.walk(loop):
-                added, to = None, ""
-                if isinstance(node, ast.AugAssign) and isinstance(node.op, ast.BitOr):
-                    added, to = node.value, ast.unparse(node.target)
-                elif _called(node) == "update" and len(node.args) == 1:  # type: ignore[attr-defined]
-                    added, to = node.args[0], ast.unparse(node.func.value)  # type: ignore[attr-defined]
-                if to in sets and isinstance(added, ast.Call) and _OF_SPANS.fullmatch(_called(added)):
-                    numbers = {one.id for one in ast.walk(loop.target) if isinstance(one, ast.Name)}
-                    if not any(isinstance(one, ast.Name) and one.id in numbers for one in added.args[1:]):
-                        yield ast.unparse(node), node
+                to, added = _put_into(node)
+                if to not in sets or not isinstance(added, ast.Call) or not _OF_SPANS.fullmatch(called(added)):
+                    continue
+                if not any(isinstance(one, ast.Name) and one.id in numbers for one in added.args[1:]):
+                    yield ast.unparse(node), node
+
+
+def _put_into(node: ast.AST) -> tuple[str, ast.expr | None]:
+    """Into which set what is put: ``spans |= more``, ``spans.update(more)``."""
+    if isinstance(node, ast.AugAssign) and isinstance(node.op, ast.BitOr):
+        return ast.unparse(node.target), node.value
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "update":
+        return ast.unparse(node.func.value), node.args[0] if len(node.args) == 1 else None
+    return "", None
 
 
 def _is_set(given: ast.expr) -> bool:
-    return _called(given) == "set" or isinstance(given, ast.Set)
+    return called(given) == "set" or isinstance(given, ast.Set)
 
 
 def spans_left_open(tree: ast.AST) -> Found:
     """Where a loop over tags puts a span down when the next tag ends it, and nothing closes the one that goes on to
     the last tag."""
-    for function in _functions(tree):
+    for function in functions(tree):
         if not re.search(r"['\"](B|I|B-|I-|O)['\"]", ast.unparse(function)):
             continue
         for at, loop in enumerate(function.body):
@@ -235,7 +228,7 @@ def spans_left_open(tree: ast.AST) -> Found:
             later = _names_in(function.body[at + 1 :])
             for node in (one for one in ast.walk(loop) if isinstance(one, ast.Call) and one.args):
                 carried = _names_in(node.args[:1]) & begun & empty
-                is_span = _called(node) in ("append", "add") and isinstance(node.args[0], ast.Tuple)
+                is_span = called(node) in ("append", "add") and isinstance(node.args[0], ast.Tuple)
                 if is_span and carried and not carried & later:
                     yield ast.unparse(node), node
 
@@ -257,18 +250,9 @@ def days_left_out(tree: ast.AST) -> Found:
     """Where the seconds of a difference of dates are divided by those of a day: whole days are not among them."""
     for node in ast.walk(tree):
         if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Div | ast.FloorDiv):
-            of, by = node.left, ast.unparse(node.right).replace(" ", "").strip("()")
-            is_a_day = by in (
-                "86400",
-                "86400.0",
-                "24*3600",
-                "3600*24",
-                "24*60*60",
-                "60*60*24",
-                "3600*24.0",
-                "3600.0*24",
-            )
-            if isinstance(of, ast.Attribute) and of.attr == "seconds" and is_a_day:
+            by = ast.unparse(node.right).replace(" ", "")
+            is_a_day = re.fullmatch(r"[\d.*()]+", by) and math.prod(map(float, re.findall(r"[\d.]+", by))) == 86400
+            if isinstance(node.left, ast.Attribute) and node.left.attr == "seconds" and is_a_day:
                 yield ast.unparse(node), node
 
 
@@ -299,7 +283,7 @@ GAINS = Slip(
     mend="hits / log2(rank + 2), for a rank that counts from 0",
     nothing="no gain was seen that is divided by a natural logarithm",
 )
-ORDERS = Slip(
+SORTED = Slip(
     rule=left_in_their_order,
     asked="what is made of rows that were sorted",
     expected="put back, each to its row",
@@ -308,7 +292,7 @@ ORDERS = Slip(
     mend="take them in the order's own argsort: back = np.argsort(order)",
     nothing="no results were seen that are taken in the order of their rows again",
 )
-TWICE = Slip(
+LOGITS = Slip(
     rule=shares_for_scores,
     asked="what a cross-entropy is given",
     expected="logits",

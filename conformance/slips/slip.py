@@ -57,3 +57,16 @@ def blocks(function: ast.AST) -> Iterator[list[ast.stmt]]:
             for statement in value:
                 if not isinstance(statement, ast.FunctionDef | ast.ClassDef):
                     yield from blocks(statement)
+
+
+def functions(tree: ast.AST) -> list[ast.FunctionDef]:
+    return [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)]
+
+
+def calls(tree: ast.AST) -> list[ast.Call]:
+    return [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
+
+
+def called(node: ast.AST) -> str:
+    """The name of what is called, without its owner: "softmax" of ``F.softmax(x)``; "" for what is no call."""
+    return ast.unparse(node.func).rpartition(".")[2] if isinstance(node, ast.Call) else ""

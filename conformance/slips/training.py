@@ -16,7 +16,8 @@ _SCHEDULE = re.compile(r"(\w+\.)*\w*sched\w*", re.IGNORECASE)
 _ACCUMULATES = re.compile(r"%|accum", re.IGNORECASE)
 
 
-def _functions(tree: ast.AST) -> Iterator[Function]:
+def _scopes(tree: ast.AST) -> Iterator[Function]:
+    """The functions of a file, and the file itself."""
     return (node for node in ast.walk(tree) if isinstance(node, Function))
 
 
@@ -33,7 +34,7 @@ def _loops(function: Function) -> Iterator[Loop]:
         yield from (node for node in _inside(statement) if isinstance(node, Loop))
 
 
-def _calls(node: ast.AST, method: str, of: re.Pattern[str] | None = None) -> list[ast.Call]:
+def _calls_of(node: ast.AST, method: str, of: re.Pattern[str] | None = None) -> list[ast.Call]:
     """The calls of a method in a node, of what is called so."""
     return [
         one
@@ -47,8 +48,8 @@ def _calls(node: ast.AST, method: str, of: re.Pattern[str] | None = None) -> lis
 
 def _steps(node: ast.AST) -> list[ast.Call]:
     """The steps of an optimizer, also those that a gradient scaler makes."""
-    scaled = [one for one in _calls(node, "step") if one.args and _OPTIMIZER.fullmatch(ast.unparse(one.args[0]))]
-    own = [one for one in _calls(node, "step", _OPTIMIZER) if not _SCHEDULE.fullmatch(_owner(one))]
+    scaled = [one for one in _calls_of(node, "step") if one.args and _OPTIMIZER.fullmatch(ast.unparse(one.args[0]))]
+    own = [one for one in _calls_of(node, "step", _OPTIMIZER) if not _SCHEDULE.fullmatch(_owner(one))]
     return [*own, *(one for one in scaled if one not in own)]
 
 
@@ -80,7 +81,7 @@ def _plain(statement: ast.stmt) -> bool:
 def thrown_away(tree: ast.AST) -> Found:
     """Where gradients are cleared before a step has used them: in each pass of a loop that steps after several, or
     between the backward pass and the step."""
-    for function in _functions(tree):
+    for function in _scopes(tree):
         for loop in _loops(function):
             yield from _cleared_each_pass(loop)
         for block in blocks(function):
@@ -89,11 +90,11 @@ def thrown_away(tree: ast.AST) -> Found:
 
 def _cleared_each_pass(loop: Loop) -> Found:
     body = _flat(loop.body)
-    clears = [call for one in body if _plain(one) for call in _calls(one, "zero_grad")]
+    clears = [call for one in body if _plain(one) for call in _calls_of(one, "zero_grad")]
     steps_now = [call for one in body if _plain(one) for call in _steps(one)]
     later = [one.test for one in body if isinstance(one, ast.If) and _steps(one)]
     waits = [test for test in later if _ACCUMULATES.search(ast.unparse(test))]
-    if clears and not steps_now and waits and any(_calls(one, "backward") for one in body):
+    if clears and not steps_now and waits and any(_calls_of(one, "backward") for one in body):
         yield f"{ast.unparse(clears[0])} in each pass, a step where {ast.unparse(waits[0])}", clears[0]
 
 
@@ -102,8 +103,8 @@ def _cleared_before_the_step(block: list[ast.stmt]) -> Found:
     for one in block:
         if _plain(one):
             for what, calls in (
-                ("backward", _calls(one, "backward")),
-                ("clear", _calls(one, "zero_grad")),
+                ("backward", _calls_of(one, "backward")),
+                ("clear", _calls_of(one, "zero_grad")),
                 ("step", _steps(one)),
             ):
                 marks += [(what, call) for call in calls]
@@ -118,10 +119,10 @@ def never_cleared(tree: ast.AST) -> Found:
     text = ast.unparse(tree)
     if re.search(r"zero_grad|\.grad\s*=|grad\.(zero_|detach_)|\.zero_\(|autograd\.grad|set_to_none", text):
         return
-    for function in _functions(tree):
+    for function in _scopes(tree):
         for loop in _loops(function):
             body = _flat(loop.body)
-            passes = [call for one in body if _plain(one) for call in _calls(one, "backward")]
+            passes = [call for one in body if _plain(one) for call in _calls_of(one, "backward")]
             steps = [call for one in body if _plain(one) for call in _steps(one)]
             if passes and steps:
                 yield f"{ast.unparse(steps[0])} without zero_grad()", steps[0]
@@ -132,16 +133,16 @@ def never_cleared(tree: ast.AST) -> Found:
 
 def clipped_too_late(tree: ast.AST) -> Found:
     """Where gradients are clipped when the step has used them."""
-    for function in _functions(tree):
+    for function in _scopes(tree):
         for block in blocks(function):
             flat = [one for one in _flat(block) if _plain(one)]
             for at, one in enumerate(flat):
                 before, behind = flat[:at], flat[at + 1 :]
                 used = next(
-                    (n for n in range(at - 1, -1, -1) if _steps(before[n]) or _calls(before[n], "backward")), -1
+                    (n for n in range(at - 1, -1, -1) if _steps(before[n]) or _calls_of(before[n], "backward")), -1
                 )
                 is_behind = used >= 0 and bool(_steps(before[used])) and not any(map(_steps, behind))
-                if _clips(one) and is_behind and any(_calls(other, "backward") for other in before[:used]):
+                if _clips(one) and is_behind and any(_calls_of(other, "backward") for other in before[:used]):
                     yield f"{ast.unparse(_clips(one)[0])} behind step()", one
 
 
@@ -151,9 +152,9 @@ def clipped_too_late(tree: ast.AST) -> Found:
 def kept_by_reference(tree: ast.AST) -> Found:
     """Where the state of a model that goes on to learn is kept without a copy, and loaded again behind the loop, or
     saved there as the best one."""
-    for function in _functions(tree):
-        loaded = [call for one in function.body for call in _calls(one, "load_state_dict")]
-        saved = [call for one in function.body for call in _calls(one, "save")]
+    for function in _scopes(tree):
+        loaded = [call for one in function.body for call in _calls_of(one, "load_state_dict")]
+        saved = [call for one in function.body for call in _calls_of(one, "save")]
         for loop in _loops(function):
             learns = re.search(r"\.step\(|\.backward\(|train\w*\(|fit\w*\(|epoch", ast.unparse(loop))
             sometimes = {one for test in ast.walk(loop) if isinstance(test, ast.If) for one in ast.walk(test)}
@@ -194,7 +195,7 @@ _LOW = re.compile(r"-(.+)|0|0\.0")
 def worst_kept(tree: ast.AST) -> Found:
     """Where what is kept as the best begins above all numbers, and only a larger one would take its place, or the other
     way round; or where a loss takes the place of a smaller best one."""
-    for function in _functions(tree):
+    for function in _scopes(tree):
         nodes = [node for statement in function.body for node in _inside(statement)]
         given = [(ast.unparse(to), ast.unparse(value)) for node in nodes for to, value in assigned(node)]
         first = dict(reversed(given))
@@ -237,14 +238,14 @@ _LENGTHS = re.compile(r"T_max|total\w*|(num_)?training_steps|\w*steps|t_total|ma
 def schedules_of_other_steps(tree: ast.AST) -> Found:
     """Where a schedule is as long as all batches of all epochs and is moved once an epoch, or is as long as the epochs
     and is moved with each batch."""
-    for function in _functions(tree):
+    for function in _scopes(tree):
         products, schedules = _lengths(function), dict(_schedules(function))
         for outer in (loop for loop in _loops(function) if _over_epochs(loop)):
             inner = [node for one in outer.body for node in _inside(one) if isinstance(node, Loop)]
-            in_batches = {_owner(call): call for loop in inner for call in _calls(loop, "step")}
-            in_epochs = {_owner(call): call for call in _calls(outer, "step") if call not in in_batches.values()}
+            in_batches = {_owner(call): call for loop in inner for call in _calls_of(loop, "step")}
+            in_epochs = {_owner(call): call for call in _calls_of(outer, "step") if call not in in_batches.values()}
             in_epochs = {name: call for name, call in in_epochs.items() if name not in in_batches}
-            if not any(_calls(loop, "backward") for loop in inner):
+            if not any(_calls_of(loop, "backward") for loop in inner):
                 continue
             for name, made in schedules.items():
                 counts = _counts(made, products)
@@ -328,6 +329,8 @@ def plateau_turned_round(tree: ast.AST) -> Found:
                 yield f"{said} with mode={mode!r}", node
 
 
+# --- seeds ----------------------------------------------------------------------------------------
+
 _RANDOM = re.compile(r"(random\.)?Random|(np\.|numpy\.)?(random\.)?(default_rng|RandomState)|manual_seed")
 _LEARNS = re.compile(r"\w*(train|shuffl|augment|noise|batches)\w*", re.IGNORECASE)
 _JUDGES = re.compile(r"val|valid|test|dev|eval|sampl|predict", re.IGNORECASE)
@@ -343,9 +346,8 @@ def epochs_alike(tree: ast.AST) -> Found:
             name = ast.unparse(call.func)
             if not _LEARNS.fullmatch(name.rpartition(".")[2]) or _JUDGES.search(ast.unparse(call)):
                 continue
-            for made in (
-                one for one in [*call.args, *(word.value for word in call.keywords)] if isinstance(one, ast.Call)
-            ):
+            given = [*call.args, *(word.value for word in call.keywords)]
+            for made in (one for one in given if isinstance(one, ast.Call)):
                 seeds = made.args[:1]
                 if not seeds or not _RANDOM.fullmatch(ast.unparse(made.func).removeprefix("torch.Generator().")):
                     continue

@@ -6,6 +6,7 @@ import ast
 import re
 from typing import Any
 
+from conformance.slips.slip import called, calls
 from conformance.watch.stated import sources
 
 _OPTIMIZERS = re.compile(r"(Sparse|N|R)?Adam(W|ax|8bit)?|SGD|Ada(factor|grad|delta)|RMSprop|ASGD|LBFGS|Lion|Muon|Rprop")
@@ -15,15 +16,11 @@ def trains_once_more(run: Any) -> bool:
     """Whether a function of the user's that is called makes an optimizer and steps it, and has made none so far."""
     made = {(at.code.co_filename, at.code.co_name) for one in run.optimizers.values() for at in one.stack}
     files = sources(run)
-    called = {_last(node) for source in files for node in source.nodes if isinstance(node, ast.Call)}
+    asked = {called(node) for source in files for node in source.nodes}
     for source in files:
         for function in (node for node in source.tree.body if isinstance(node, ast.FunctionDef)):
-            calls = [_last(node) for node in ast.walk(function) if isinstance(node, ast.Call)]
-            trains = "step" in calls and any(_OPTIMIZERS.fullmatch(name) for name in calls)
-            if trains and function.name in called and (source.file, function.name) not in made:
+            names = [called(node) for node in calls(function)]
+            trains = "step" in names and any(_OPTIMIZERS.fullmatch(name) for name in names)
+            if trains and function.name in asked and (source.file, function.name) not in made:
                 return True
     return False
-
-
-def _last(call: ast.Call) -> str:
-    return ast.unparse(call.func).rpartition(".")[2]

@@ -142,6 +142,21 @@ def test_groups_stay_together(field, body, is_told):
 
 
 @pytest.mark.parametrize(
+    ("made", "is_told"),
+    [
+        ('rows.append({"patient": number, "text": text})', True),
+        ('rows = [{"text": text, "patient": number} for number, text in pairs]', True),
+        ('WORDS = {"student": "studento", "doctor": "kuracisto"}', False),  # a dictionary of words
+        ('rows.append({"patient": "patiento", "text": text})', False),
+        ('device = {"device": name, "kind": kind}', False),  # settings, and no row
+    ],
+)
+def test_groups_are_what_rows_say(made, is_told):
+    split = 'def split(rows):\n    random.shuffle(rows)\n    return {"train": rows[9:], "test": rows[:9]}'
+    assert bool(told(slips.GROUPS, f"{made}\n{split}")) == is_told
+
+
+@pytest.mark.parametrize(
     ("loader", "chosen", "is_told"),
     [
         ("test_loader", "best_threshold(y, p)", True),

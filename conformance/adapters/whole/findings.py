@@ -262,8 +262,7 @@ FINDINGS: dict[str, str] = {
         "indexed arrays)."
     ),
     "results-of-gains-use-the-logarithm-of-two": (
-        "A gain is divided by the logarithm to base 2 of its rank plus one (Jaervelin and Kekaelaeinen 2002, section "
-        "2.2)."
+        "A gain is divided by the logarithm to base 2 of its rank plus one (scikit-learn, sklearn.metrics.dcg_score)."
     ),
     "results-of-rows-return-to-their-order": (
         "The argsort of an order is its inverse, which puts the results of sorted rows back (NumPy, argsort)."

@@ -282,7 +282,8 @@ def _read(result: Any, spelling: Spelling) -> Any:
     if isinstance(result, list | tuple):
         if result and all(isinstance(one, str) for one in result):
             return [token for one in result for token in spelling.tokens(one)]
-        return type(result)(_read(one, spelling) for one in result)
+        parts = [_read(one, spelling) for one in result]
+        return tuple(parts) if isinstance(result, tuple) else parts
     return result
 
 
