@@ -23,7 +23,7 @@ from conformance.adapters.inference.construct import set_mode
 from conformance.adapters.inference.facts import Fact
 from conformance.adapters.stated import Shape
 from conformance.adapters.whole.configs import Options
-from conformance.adapters.whole.layouts import laid_out
+from conformance.adapters.whole.layouts import OF_PLACES, laid_out
 from conformance.adapters.whole.masking import Mask, real_tokens
 from conformance.adapters.whole.results import named_tensors
 from conformance.adapters.whole.watching import Watching
@@ -78,6 +78,7 @@ class Calling:
     drops_last: forward leaves the last word out, which it has no label for: it is given one more than is asked about.
     starts: the target are labels, before which forward puts a sign of the start: it is given one word more than is
     asked about, which it leaves out, and answers for the start, too.
+    led: forward puts a sign of the start before the words, all of which it reads, and answers for the start, too.
     end, filler: the number with which each text ends, and the one that stands where it has padding, where forward finds
     by it the place that it answers for.
     batch_first: False for (T, B). layout: of the answer, one of layouts.LAYOUTS; outputs: how many numbers its last
@@ -106,6 +107,7 @@ class Calling:
     in_lists: bool = False
     drops_last: bool = False
     starts: bool = False
+    led: bool = False
     end: int | None = None
     filler: int | None = None
     facts: tuple[Fact, ...] = ()
@@ -118,6 +120,16 @@ class Calling:
     def main(self) -> Input:
         """The input along whose positions the answer runs: the target of two."""
         return self.inputs[-1]
+
+    @property
+    def scores_its_words(self) -> bool:
+        """Whether its answer has, at each place of its main input, a score for each word of the table that reads it."""
+        return self.layout in OF_PLACES and self.outputs == self.main.vocab > 0
+
+    @property
+    def answers_for_start(self) -> bool:
+        """Whether its answer has one row more, the first one, than there are words."""
+        return self.starts or self.led
 
     @property
     def reads_its_data(self) -> bool:
@@ -210,13 +222,18 @@ class Calling:
 
     def answer(self, result: Any, inputs: Mapping[str, Tensor]) -> Tensor | None:
         """The answer in the protocol's layout; None when the result has none of that shape."""
+        laid = self.with_start(result, inputs)
+        return laid[:, 1:] if laid is not None and self.answers_for_start else laid
+
+    def with_start(self, result: Any, inputs: Mapping[str, Tensor]) -> Tensor | None:
+        """The same with the row for the start before it, where forward answers for that."""
         main = inputs[self.main.meaning]
         batch, length = main.shape[0], main.shape[1] if main.ndim > 1 else 1
         floating = [t for t in tensors_in(self.unlisted(result, batch)) if t.is_floating_point()]
         for tensor in floating[self.answer_at : self.answer_at + 1] + floating:
-            laid = laid_out(tensor, self.layout, batch, length + self.starts, self.outputs)
+            laid = laid_out(tensor, self.layout, batch, length + self.answers_for_start, self.outputs)
             if laid is not None:
-                return laid[:, 1:] if self.starts else laid
+                return laid
         return None
 
 

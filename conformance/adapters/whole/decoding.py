@@ -18,7 +18,7 @@ from torch import nn
 from torch.overrides import TorchFunctionMode
 
 from conformance.adapters.torch_subject import to_array
-from conformance.adapters.whole.calling import FIRST
+from conformance.adapters.whole.calling import FIRST, quiet_evaluation
 from conformance.adapters.whole.conditions import under, with_prefix, with_two_documents
 from conformance.adapters.whole.declared import MEANINGS, TextModel
 from conformance.adapters.whole.feeding import fed_otherwise_at, stepped_otherwise_at
@@ -187,8 +187,12 @@ class DecodingProbes(TextModel, PlaceProbes, PartProbes):
         if self.calling.starts:  # its own start is that of the prefix, and it leaves the last label out
             subject, tokens = self.twin(), np.concatenate([prefix[:, 1:], np.full_like(prefix[:, :1], FIRST)], 1)
             subject.calling = replace(self.calling, starts=False)
-        out = subject(**{meaning: tokens} | ({"src": src} if src is not None else {}))["out"]
-        last = out[:, -1] if out.ndim == 3 else out
+        given = {meaning: tokens} | ({"src": src} if src is not None else {})
+        if self.calling.led:
+            last = self._behind_own_start(given)
+        else:
+            out = subject(**given)["out"]
+            last = out[:, -1] if out.ndim == 3 else out
         if self.calling.outputs == self.calling.main.vocab:
             return last
         states = torch.tensor(last, dtype=self.torch_dtype)
@@ -200,6 +204,18 @@ class DecodingProbes(TextModel, PlaceProbes, PartProbes):
                     if logits.shape == (len(states), self.calling.main.vocab):
                         return to_array(logits.double())
         raise NotProvided("forward gives no logits, and what makes them of its answer is not known")
+
+    def _behind_own_start(self, given: Arrays) -> Array:
+        """(B, V): the answer behind a prefix to which forward adds the start by itself: it is left out, and one word
+        more is handed over, whose answer is not read, since a text of none may not be."""
+        prefix = given[self.calling.main.meaning]
+        tokens = np.concatenate([prefix[:, 1:], np.full_like(prefix[:, :1], FIRST)], 1)
+        inputs = {**given, self.calling.main.meaning: tokens}
+        with quiet_evaluation(self.module):
+            whole = self.calling.with_start(self.run(inputs)["result"], self.tensors(inputs))
+        if whole is None:
+            raise NotProvided("forward gives no logits behind its own start")
+        return to_array(whole[:, -2].double())
 
     def with_larger_matrices(self, times: float) -> Self:
         """A copy whose matrices, but for those with a row or column for each word, are larger by a factor: what its

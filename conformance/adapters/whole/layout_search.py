@@ -20,7 +20,7 @@ def layout_of(
     """The calling with the layout of the answer that the result shows. without: the results that are no answers;
     stretches: whether its rows may be stretches of the time."""
     main = data[calling.main.meaning]
-    batch, length = main.shape[0], main.shape[1] + calling.starts
+    batch, length = main.shape[0], main.shape[1] + calling.answers_for_start
     floating = [t for t in tensors_in(result) if t.is_floating_point()]
     vocabs = [one.vocab for one in reversed(calling.inputs) if one.vocab]
     orders: tuple[str, ...] = LAYOUTS if calling.batch_first else ("(T, B, V)", *LAYOUTS)

@@ -230,22 +230,23 @@ class _Finder:
         return self.with_one_of(climbed, dict.fromkeys((climbed.main, *climbed.shapes)))
 
     def with_one_of(self, climbed: Climbed, mains: Iterable[str]) -> Calling | None:
-        """The calling with inputs of these forms, of which the first that serves is the main one."""
+        """The calling with inputs of these forms, of which the first that serves is the main one: words whose scores it
+        gives, if there are such beside numbers."""
         self.proposals.given = dict(climbed.shapes)
-        for main in mains:
+        numbers = any(shape.dtype == "float" for shape in climbed.shapes.values())
+        ways = [*((main, True) for main in (_words(climbed) if numbers else ())), *((main, False) for main in mains)]
+        for main, scored in ways:
             self.proposals.climbed = replace(climbed, main=main)
             found = self.first_that_runs(False) or self.first_that_runs(True)
-            if found is not None and self.takes_more_samples(found):
+            if found is None or (scored and not found.scores_its_words):
+                continue
+            if self.takes_more_samples(found):
                 return replace(found, beside=climbed.shapes)
         return None
 
     def find_words(self, known: Climbed) -> Calling:
         """The calling with inputs with which the model ran, judged by ids that are no labels. Raises Unresolved."""
-        words = [
-            name
-            for name, shape in known.shapes.items()
-            if shape.dtype == "int" and len(shape.sizes) == 2 and not _OF_LABELS.search(name.lower())
-        ]
+        words = _words(known)
         found = self.with_one_of(_apart(known, words), words) or self.with_one_of(known, words)
         if found is None:
             raise Unresolved("none of its inputs is known to be words")
@@ -419,6 +420,15 @@ class _Failed:
         """Whether another calling has other masks, all of which are there, and all else alike."""
         there = all(mask.how != NONE for one in (self.calling, other) for mask in one.masks)
         return there and bool(other.masks) and replace(self.calling, masks=()) == replace(other, masks=())
+
+
+def _words(known: Climbed) -> list[str]:
+    """The inputs that may be words, and are no labels."""
+    return [
+        name
+        for name, shape in known.shapes.items()
+        if shape.dtype == "int" and len(shape.sizes) == 2 and not _OF_LABELS.search(name.lower())
+    ]
 
 
 def _without_none(calling: Calling) -> Calling:

@@ -110,7 +110,7 @@ def _table_names(subject: RunningModel) -> set[str]:
         for table, indices in lookups.seen
         if indices.numel() == ids.numel() and torch.equal(indices.reshape(-1).sort()[0], ids)
     }
-    if subject.calling.starts:
+    if subject.calling.answers_for_start:
         read |= {table.data_ptr() for table in lookups.read_behind_a_start(main)}
     return {name for name, p in subject.module.named_parameters(remove_duplicate=False) if p.data_ptr() in read}
 

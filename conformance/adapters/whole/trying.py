@@ -24,12 +24,17 @@ _GROWN = 4
 """So many times as long an input has more stretches, where its answer has a row for each."""
 
 
-def _drops_last(calling: Calling, result: Any, length: int) -> bool:
-    """Whether a result has scores of words for all positions but one: forward leaves the last word out."""
-    rows = (B, length - 1) if calling.batch_first else (length - 1, B)
-    is_new = not calling.drops_last and calling.main.vocab > 0
-    shapes = ((*rows, calling.main.vocab), (B * (length - 1), calling.main.vocab))
-    return is_new and any(tuple(t.shape) in shapes for t in tensors_in(result))
+def _more_answers(calling: Calling, result: Any, length: int) -> int:
+    """How many more positions than there are words have scores of words in a result: -1 where forward leaves the last
+    word out, 1 where it puts a sign of the start before them; 0 for neither, or where that is known."""
+    if calling.drops_last or calling.answers_for_start or not calling.main.vocab:
+        return 0
+    for more in (-1, 1):
+        rows = (B, length + more) if calling.batch_first else (length + more, B)
+        shapes = ((*rows, calling.main.vocab), (B * (length + more), calling.main.vocab))
+        if any(tuple(t.shape) in shapes for t in tensors_in(result)):
+            return more
+    return 0
 
 
 class NotTwoSided(TypeError):
@@ -99,8 +104,8 @@ class Trial:
         laid = layout_of(read, data, result, beside, stretches=told)
         if laid is not None and laid.layout in STRETCHES and not read.lengths and not self.grows(laid, data):
             laid = layout_of(read, data, result, beside, stretches=False)
-        if laid is None and _drops_last(read, result, length):
-            return self.in_order(replace(candidate, drops_last=True), length)
+        if laid is None and (more := _more_answers(read, result, length)):
+            return self.in_order(replace(candidate, drops_last=more < 0, led=more > 0), length)
         if laid is None:
             floating = [t for t in tensors_in(result) if t.is_floating_point()]
             self.only_loss = self.only_loss or (bool(floating) and all(t.numel() == 1 for t in floating))
@@ -112,7 +117,7 @@ class Trial:
             raise ComparesSamples(said, laid)
         if laid.masks:
             self.with_more_samples(laid, length)
-        if laid.starts and laid.layout in ONE_ANSWER:
+        if laid.answers_for_start and laid.layout in ONE_ANSWER:
             return None, False
         if laid.layout == "(B, ...)" and not self.has_rows(laid, length):
             return None, False
