@@ -22,7 +22,7 @@ from conformance.adapters.whole.calling import FIRST, quiet_evaluation
 from conformance.adapters.whole.conditions import under, with_prefix, with_two_documents
 from conformance.adapters.whole.declared import MEANINGS, TextModel
 from conformance.adapters.whole.feeding import fed_otherwise_at, stepped_otherwise_at
-from conformance.adapters.whole.fillers import Beside
+from conformance.adapters.whole.fillers import are_numbers
 from conformance.adapters.whole.guests import functions_around
 from conformance.adapters.whole.part_probes import PartProbes
 from conformance.adapters.whole.place_probes import PlaceProbes
@@ -106,7 +106,7 @@ def planned(name: str, function: Callable[..., Any], method: bool, subject: Text
             continue
         if first and (parameter.default is parameter.empty) and meaning in ("", "start", "count"):
             prompt = parameter.name
-            tells_of = isinstance(subject.calling.fixed.get(prompt), Beside)
+            tells_of = are_numbers(subject.calling.fixed.get(prompt))
         elif beam and lower in ("k", "width"):
             options.setdefault("beams", parameter.name)
         elif meaning and meaning not in options and not isinstance(parameter.default, str):

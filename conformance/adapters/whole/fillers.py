@@ -109,19 +109,27 @@ def _as_it_is(value: Tensor, inputs: Mapping[str, Tensor]) -> Tensor:
     return value
 
 
-def of_shape(shape: Shape, main: Shape, counted: Shape | None = None) -> Callable[[Mapping[str, Tensor]], Tensor]:
-    """A stated input that is not the data: its batch and positions follow those of the main one. counted: the input
-    whose steps it counts; all are real."""
+@dataclass(frozen=True)
+class OfShape:
+    """What makes a stated input that is not the data: its batch and positions follow those of the main one. counted:
+    the input whose steps it counts; all are real."""
 
-    def make(inputs: Mapping[str, Tensor]) -> Tensor:
+    shape: Shape
+    main: Shape
+    counted: Shape | None = None
+
+    def __call__(self, inputs: Mapping[str, Tensor]) -> Tensor:
         data = next(inputs[m] for m in ("ids", "tgt", "src", "x") if m in inputs)
-        now = dict(zip(main.sizes[1:2], data.shape[1:2], strict=False))
-        if counted is not None:
-            return torch.full((data.shape[0],), now.get(counted.sizes[1], counted.sizes[1]))
-        sizes = [data.shape[0] if at == 0 else now.get(size, size) for at, size in enumerate(shape.sizes)]
-        return beside(Shape(shape.name, tuple(sizes), shape.dtype))
+        now = dict(zip(self.main.sizes[1:2], data.shape[1:2], strict=False))
+        if self.counted is not None:
+            return torch.full((data.shape[0],), now.get(self.counted.sizes[1], self.counted.sizes[1]))
+        sizes = [data.shape[0] if at == 0 else now.get(size, size) for at, size in enumerate(self.shape.sizes)]
+        return beside(Shape(self.shape.name, tuple(sizes), self.shape.dtype))
 
-    return make
+
+def are_numbers(make: object) -> bool:
+    """Whether it makes numbers beside the words, an image or a recording, and no further words, masks or counts."""
+    return isinstance(make, Beside) or (isinstance(make, OfShape) and make.shape.dtype == "float")
 
 
 def shapes_stated(main: Shape) -> Iterator[tuple[int | None, ...]]:

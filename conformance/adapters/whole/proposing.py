@@ -24,11 +24,11 @@ from conformance.adapters.whole.chained import has_two_stacks
 from conformance.adapters.whole.fillers import (
     AllOf,
     Beside,
+    OfShape,
     OneEach,
     alike,
     counted,
     maker,
-    of_shape,
     same,
     shapes_stated,
 )
@@ -191,7 +191,7 @@ class Proposals:
             others = [
                 p for p in rest if p.name in self.given and p.name not in known and p.meaning not in ("mask", "lengths")
             ]
-            fixed |= {p.name: of_shape(self.given[p.name], main, self.counted_by(p.name)) for p in others}
+            fixed |= {p.name: OfShape(self.given[p.name], main, self.counted_by(p.name)) for p in others}
         masks_of = [p for p in rest if p.meaning == "mask"]
         required_masks = [p.name for p in masks_of if p.required or all_masks or p.name in self.given]
         optional = tuple(p.name for p in masks_of if not (p.required or all_masks))
@@ -203,7 +203,7 @@ class Proposals:
         for p in lengths:  # of vectors beside the words, which stay as long as they are
             other = next((o for o in self.given if o not in (p.name, names_[-1]) and names.called_after(p.name, o)), "")
             if other and len(self.given[other].sizes) > 2:
-                fixed[p.name] = AllOf(self.given[other].sizes[1])
+                fixed[p.name] = AllOf(self.steps_of(self.given[other].sizes))
         of_others = {name for name, made in fixed.items() if isinstance(made, AllOf)}
         lengths = [p for p in lengths if p.name not in of_others]
         counts = {p.name: counted(p.name, meanings) for p in lengths if p.name in fixed}
@@ -264,6 +264,12 @@ class Proposals:
         order = [p.name for p in self.parameters]
         behind = order[max(order.index(name) - 1, 0)] == other
         return names.called_after(name, other) or (behind and _ANY_LENGTHS.fullmatch(name.lower()) is not None)
+
+    def steps_of(self, sizes: Sequence[int]) -> int:
+        """How many steps numbers of these sizes have: (B, T, ...), or (B, C, T) where the first convolution over time
+        takes so many channels."""
+        taken = next((part.in_channels for part in self.module.modules() if isinstance(part, nn.Conv1d)), 0)
+        return sizes[2] if taken == sizes[1] and taken != sizes[2] else sizes[1]
 
     def may_hold_lists(self, name: str, told: Told) -> bool:
         """Whether a parameter may be ids of lists of texts (B, candidates, T), by what the code says of its axes."""

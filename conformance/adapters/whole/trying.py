@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import Any
@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from conformance.adapters.inference.calls import tensors_in
 from conformance.adapters.stated import Shape
 from conformance.adapters.whole.calling import B, Calling, Lookups, T, first_data, other_words
-from conformance.adapters.whole.fillers import of_shape
+from conformance.adapters.whole.fillers import OfShape
 from conformance.adapters.whole.layout_search import layout_of
 from conformance.adapters.whole.layouts import FEWER, FEWER_FIRST, ONE_ANSWER, SCORES, STRETCHES
 from conformance.adapters.whole.names import meaning_of
@@ -195,7 +195,10 @@ class Trial:
             return replace(calling, answer_at=at), data
         one = Shape(main.parameter, tuple(data[main.meaning].shape), "int")
         other = Shape(source.parameter, tuple(data[source.meaning].shape), "int")
-        fixed = {**calling.fixed, source.parameter: of_shape(other, one)}
+        fixed: dict[str, Callable[[Mapping[str, Tensor]], Any]] = {
+            **calling.fixed,
+            source.parameter: OfShape(other, one),
+        }
         alone = replace(calling, inputs=(replace(main, meaning="ids"),), fixed=fixed, answer_at=at)
         return alone, {"ids": data[main.meaning]}
 

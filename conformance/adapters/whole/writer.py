@@ -167,7 +167,7 @@ class Writer(Declared):
         begins = subject.calling.two_sided or self.tells_of
         prompt = torch.tensor(data[meaning])
         rows = len(prompt)
-        shaped = self.masks(subject, data)[self.prompt] if self.tells_of else self.shaped(prompt, subject)
+        shaped = self._told(subject, data) if self.tells_of else self.shaped(prompt, subject)
         if self.form in ("letters", "words"):
             shaped = self._spelling(subject, options).text(shaped)
         given = self.arguments(subject, data, shaped, new + self.offset(data), options)
@@ -231,6 +231,11 @@ class Writer(Declared):
         if self.form == "(B, T)" or self.form == "(1, T)":
             return subject.calling.turned(prompt)
         return prompt[0] if self.form == "(T)" else prompt[0].tolist()
+
+    def _told(self, subject: TextModel, data: Mapping[str, Array]) -> Any:
+        """What it tells of: an image or a recording for each row, or one without the axis of the batch."""
+        value = self.masks(subject, data)[self.prompt]
+        return value if self.form in ("(B, T)", "(1, T)") else value[0]
 
     def _spelling(self, subject: TextModel, options: Mapping[str, Any]) -> Spelling:
         """The tokenizer that it is handed."""
