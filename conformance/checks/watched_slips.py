@@ -10,7 +10,7 @@ from conformance.checks.watched_gradients import told_slip
 from conformance.checks.watched_labels import RUN
 from conformance.draw import Draw
 from conformance.evidence import Evidence
-from conformance.slips import data, orders, parts, results, training
+from conformance.slips import data, measures, orders, parts, results, training
 from conformance.slips.slip import Slip
 
 _TOLD = {
@@ -37,6 +37,10 @@ _TOLD = {
     "run-spans-keep-their-sentence": results.SPANS,
     "run-last-span-is-closed": results.OPEN,
     "run-whole-days-count": results.DAYS,
+    "run-missed-and-false-are-counted-apart": measures.TWICE,
+    "run-measures-of-writing-read-what-is-written": measures.BEGINNINGS,
+    "run-merged-factors-keep-their-scale": training.MERGED,
+    "run-parts-of-batches-are-read": data.APART,
     "run-groups-stay-together": parts.GROUPS,
     "run-threshold-is-not-chosen-by-the-test": parts.THRESHOLDS,
     "run-seeds-of-epochs-differ": training.EPOCHS,

@@ -187,3 +187,15 @@ beside(
     "results-of-last-spans-are-closed",
     "A span that goes on to the last tag is never put down.",
 )
+beside(
+    "MissedIsFalse",
+    slip_texts.ERRORS_UNDER_TWO_NAMES,
+    "results-missed-and-false-are-counted-apart",
+    "What is missed is counted as what is found wrongly.",
+)
+beside(
+    "ScoredBehindTheTarget",
+    slip_texts.BEST_BEHIND_THE_TARGET,
+    "results-of-writing-are-the-models-own",
+    "BLEU is that of the best words behind the words of the target.",
+)

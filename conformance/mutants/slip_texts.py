@@ -48,3 +48,18 @@ def spans_of(tags):
             start = i
     return spans
 """
+ERRORS_UNDER_TWO_NAMES = """
+def f1_of(pred, gold, c):
+    tp = ((pred == c) & (gold == c)).sum()
+    fp = ((pred == c) & (gold != c)).sum()
+    fn = ((pred == c) & (gold != c)).sum()
+    return 2 * tp / (2 * tp + fp + fn)
+"""
+BEST_BEHIND_THE_TARGET = """
+def mean_bleu(model, pairs):
+    found = []
+    for src, tgt in pairs:
+        logits = model(src, tgt[:, :-1])
+        found.append(bleu(logits.argmax(-1).tolist(), tgt[:, 1:].tolist()))
+    return sum(found) / len(found)
+"""

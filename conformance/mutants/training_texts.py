@@ -324,3 +324,45 @@ def learn(model, epochs, best):
     "run-states-are-copied-when-kept",
     "The best state is kept without a copy, and is the last one when it is saved.",
 )
+beside(
+    "ErrorsUnderTwoNames",
+    slip_texts.ERRORS_UNDER_TWO_NAMES,
+    "run-missed-and-false-are-counted-apart",
+    "What is missed is counted as what is found wrongly.",
+)
+beside(
+    "BleuBehindTheTarget",
+    slip_texts.BEST_BEHIND_THE_TARGET,
+    "run-measures-of-writing-read-what-is-written",
+    "BLEU is that of the best words behind the words of the target.",
+)
+beside(
+    "MergesWithoutScale",
+    """
+class Adapted(nn.Module):
+    def __init__(self, base, rank, alpha):
+        super().__init__()
+        self.base, self.scale = base, alpha / rank
+        self.lora_a = nn.Parameter(torch.randn(rank, base.in_features))
+        self.lora_b = nn.Parameter(torch.zeros(base.out_features, rank))
+
+    def forward(self, x):
+        return self.base(x) + self.scale * (x @ self.lora_a.T @ self.lora_b.T)
+
+    def merged(self):
+        self.base.weight.data += self.lora_b @ self.lora_a
+        return self.base
+""",
+    "run-merged-factors-keep-their-scale",
+    "The product of the factors is added to the weight without the scale of forward.",
+)
+beside(
+    "SegmentsStayBehind",
+    """
+def answer_loss(model, batch):
+    ids, labels, segments = batch
+    return F.cross_entropy(model(ids).flatten(0, 1), labels.flatten())
+""",
+    "run-parts-of-batches-are-read",
+    "Packed texts see each other: their numbers are in the batch and reach no model.",
+)

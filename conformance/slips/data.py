@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterator
 from itertools import pairwise
 
-from conformance.slips.slip import Found, Slip, assigned, blocks, called, functions
+from conformance.slips.slip import Found, Slip, assigned, blocks, called, calls, functions
 
 _END = re.compile(
     r"(\w+\.)*(\w+_)?(eos|end|stop|eot)(_(id|idx|token|token_id|tok|index))?|['\"]<(/s|eos|end|eot)>['\"]", re.I
@@ -293,10 +293,12 @@ def _is_of_models(first: str, second: str) -> bool:
 
 
 def scores_forgotten(tree: ast.AST) -> Found:
-    """Where the candidates of a beam search are made of (score, tokens), and the score so far goes into none."""
+    """Where the candidates of a beam search are made of (score, tokens), and the score so far goes into none; or where
+    it keeps a tensor of scores that nothing of what it ranks is computed from."""
     for function in functions(tree):
         if "beam" not in function.name.lower():
             continue
+        yield from _ranked_without_scores(function)
         for node in ast.walk(function):
             if not isinstance(node, ast.ListComp | ast.GeneratorExp) or not isinstance(node.elt, ast.Tuple):
                 continue
@@ -310,6 +312,44 @@ def scores_forgotten(tree: ast.AST) -> Found:
                 grows = any(isinstance(x, ast.BinOp) and _reads_name(x.left, tokens.id) for x in node.elt.elts)
                 if _SCORES.fullmatch(score.id) and score.id not in used and grows:
                     yield f"{ast.unparse(node.elt)} without {score.id}", node
+
+
+def _ranked_without_scores(function: ast.FunctionDef) -> Found:
+    """Of each loop the call of topk, where a name of scores that begins before the loop and takes up what is ranked is
+    not among what that is computed from."""
+    for at, loop in enumerate(function.body):
+        begun = {one.id for before in function.body[:at] for one in _written_in(before) if _SCORES.fullmatch(one.id)}
+        if not isinstance(loop, ast.For | ast.While) or not begun:
+            continue
+        for node in (one for one in ast.walk(loop) if isinstance(one, ast.Call) and called(one) == "topk"):
+            of = node.func.value if isinstance(node.func, ast.Attribute) else node.args[0]
+            if ast.unparse(of) == "torch":
+                of = node.args[0]
+            sources = _comes_from(loop, {one.id for one in ast.walk(of) if isinstance(one, ast.Name)}, node)
+            ranked = {one.id for one in _written_in(loop)}
+            if begun & ranked and not sources & begun & ranked:
+                yield f"{ast.unparse(node)} without {min(begun & ranked)}", node
+
+
+def _written_in(node: ast.AST) -> Iterator[ast.Name]:
+    return (one for one in ast.walk(node) if isinstance(one, ast.Name) and isinstance(one.ctx, ast.Store))
+
+
+def _comes_from(loop: ast.AST, names: set[str], ranking: ast.Call) -> set[str]:
+    """The names that these are computed from within a loop, but by the ranking itself."""
+    found = set(names)
+    for _ in range(6):
+        for node in ast.walk(loop):
+            made = [node] if isinstance(node, ast.AugAssign | ast.Expr) else []
+            pairs = [(to, given) for to, given in assigned(node)] + [
+                (one.target, one.value) if isinstance(one, ast.AugAssign) else (one.value, one.value) for one in made
+            ]
+            for to, given in pairs:
+                if any(one is ranking for one in ast.walk(given)):
+                    continue
+                if {one.id for one in ast.walk(to) if isinstance(one, ast.Name)} & found:
+                    found |= {one.id for one in ast.walk(given) if isinstance(one, ast.Name)}
+    return found
 
 
 def _reads_name(value: ast.expr, name: str) -> bool:
@@ -389,6 +429,24 @@ def masks_never_read(tree: ast.AST) -> Found:
             is_mask = re.fullmatch(r"(\w+_)?(mask|valid|ok|observed|is_real|not_pad)(_\w+)?", name) is not None
             if is_mask and name not in read:
                 yield f"{function.name}({', '.join(one.arg for one in function.args.args)})", function
+
+
+_APART = re.compile(r"(\w+_)?(segs?|segments?|doc(ument)?s?|masks?|padding|valid)(_(ids?|mask))?", re.IGNORECASE)
+
+
+def parts_never_read(tree: ast.AST) -> Found:
+    """Where a batch is taken apart, one of its parts says what belongs together or is padding, and the function, which
+    runs the model, does not read it."""
+    for function in functions(tree):
+        read = {one.id for one in ast.walk(function) if isinstance(one, ast.Name) and isinstance(one.ctx, ast.Load)}
+        runs = any(re.fullmatch(r"(self\.)?(model|net|encoder)", ast.unparse(one.func)) for one in calls(function))
+        for node in ast.walk(function) if runs else ():
+            for to, given in assigned(node):
+                parts = to.elts if isinstance(to, ast.Tuple) and re.fullmatch(r"\w*batch", ast.unparse(given)) else []
+                names = [one.id for one in parts if isinstance(one, ast.Name)]
+                for name in names:
+                    if _APART.fullmatch(name) and name not in read:
+                        yield f"{name} of {ast.unparse(given)}", node
 
 
 ENDS = Slip(
@@ -471,6 +529,15 @@ MASKS = Slip(
     sentence="The words that are scored are shifted, and their mask is not: each is counted by the word before it.",
     mend="mask[:, 1:] beside ids[:, 1:]",
     nothing="no mask was seen beside words that are shifted",
+)
+APART = Slip(
+    rule=parts_never_read,
+    asked="what says which words of a batch belong together, or are padding",
+    expected="handed on",
+    got="never read",
+    sentence="The batch says which words belong together, or are padding, and nothing reads that: they see each other.",
+    mend="hand it to the model",
+    nothing="no part of a batch was seen that says what belongs together, and is not read",
 )
 UNREAD = Slip(
     rule=masks_never_read,

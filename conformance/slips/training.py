@@ -229,6 +229,36 @@ def _worse_taken(test: ast.If, first: dict[str, str]) -> Iterator[tuple[str, str
             yield name, f"{ast.unparse(test.test)}, from {begins} on"
 
 
+_LOW_RANK = re.compile(r"(\w+_)?(lora_?)?(a|b|down|up)(_\w+)?", re.IGNORECASE)
+_SCALES = re.compile(r"scal|alpha|\brank\b|/ self\.r\b", re.IGNORECASE)
+
+
+def merged_without_scale(tree: ast.AST) -> Found:
+    """Where forward scales what two low-rank factors give, and what adds their product to a weight does not."""
+    for cls in (node for node in ast.walk(tree) if isinstance(node, ast.ClassDef)):
+        methods = {one.name: one for one in cls.body if isinstance(one, ast.FunctionDef)}
+        forward = ast.unparse(methods["forward"]) if "forward" in methods else ""
+        if not _SCALES.search(forward):
+            continue
+        for name, method in methods.items():
+            adds = re.search(r"weight\b.*(\+=|\+|add_)|copy_", ast.unparse(method))
+            if name in ("forward", "__init__") or not adds or _SCALES.search(ast.unparse(method)):
+                continue
+            for node in ast.walk(method):
+                factors = _factors(node)
+                if factors and all(re.search(rf"self\.{one}\b", forward) for one in factors):
+                    yield ast.unparse(node), node
+
+
+def _factors(node: ast.AST) -> list[str]:
+    """The two low-rank factors of the module itself that a node multiplies: ``self.lora_b @ self.lora_a``."""
+    if not isinstance(node, ast.BinOp) or not isinstance(node.op, ast.MatMult):
+        return []
+    named = [re.match(r"self\.(\w+)", ast.unparse(side)) for side in (node.left, node.right)]
+    names = [one[1] for one in named if one]
+    return names if len(set(names)) == 2 and all(map(_LOW_RANK.fullmatch, names)) else []
+
+
 # --- schedules ------------------------------------------------------------------------------------
 
 _EPOCHS = re.compile(r"(\w+\.)*(n_|num_|max_|total_)?epochs", re.IGNORECASE)
@@ -236,8 +266,8 @@ _LENGTHS = re.compile(r"T_max|total\w*|(num_)?training_steps|\w*steps|t_total|ma
 
 
 def schedules_of_other_steps(tree: ast.AST) -> Found:
-    """Where a schedule is as long as all batches of all epochs and is moved once an epoch, or is as long as the epochs
-    and is moved with each batch."""
+    """Where a schedule is as long as all batches of all epochs and is moved once an epoch or once a group of batches,
+    or is as long as the epochs and is moved with each batch."""
     for function in _scopes(tree):
         products, schedules = _lengths(function), dict(_schedules(function))
         for outer in (loop for loop in _loops(function) if _over_epochs(loop)):
@@ -251,8 +281,31 @@ def schedules_of_other_steps(tree: ast.AST) -> Found:
                 counts = _counts(made, products)
                 if counts == "batches" and name in in_epochs:
                     yield f"{name}.step() once an epoch, made by {_short(made)}", in_epochs[name]
+                elif counts == "batches" and name in in_batches and (group := _group(in_batches[name], inner)):
+                    if not _divides_a_count(function, group):
+                        yield f"{name}.step() once in {group} batches, made by {_short(made)}", in_batches[name]
                 elif counts == "epochs" and name in in_batches:
                     yield f"{name}.step() with each batch, made by {_short(made)}", in_batches[name]
+
+
+def _group(call: ast.Call, loops: list[Loop]) -> str:
+    """How many batches pass before a call, as it is written: ``accum`` of ``if (i + 1) % accum == 0``; "" for one."""
+    for test in (one for loop in loops for one in ast.walk(loop) if isinstance(one, ast.If)):
+        if any(one is call for statement in test.body for one in ast.walk(statement)):
+            for one in ast.walk(test.test):
+                if isinstance(one, ast.BinOp) and isinstance(one.op, ast.Mod):
+                    return ast.unparse(one.right)
+    return ""
+
+
+def _divides_a_count(function: Function, group: str) -> bool:
+    """Whether something else than a loss is divided by the size of a group: a number of steps."""
+    divisions = (
+        node
+        for node in ast.walk(function)
+        if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Div | ast.FloorDiv)
+    )
+    return any(ast.unparse(one.right) == group and "loss" not in ast.unparse(one.left) for one in divisions)
 
 
 def _over_epochs(loop: Loop) -> bool:
@@ -381,6 +434,16 @@ CLIPPING = Slip(
     sentence="Gradients are clipped when the step has used them: the clipping does nothing.",
     mend="backward(), then clip, then step()",
     nothing="no gradients were seen that are clipped behind their step",
+)
+MERGED = Slip(
+    rule=merged_without_scale,
+    asked="what is added to a weight for its low-rank factors",
+    expected="their product, scaled as forward does",
+    got="their product as it is",
+    sentence="Forward scales what the low-rank factors give, and what is added to the weight is not scaled: the merged "
+    "model is another one.",
+    mend="weight += scale * (lora_b @ lora_a)",
+    nothing="no product of low-rank factors was seen that is added to a weight without their scale",
 )
 KEPT = Slip(
     rule=kept_by_reference,

@@ -59,8 +59,8 @@ def _changed_outside(source: Source) -> Iterator[str]:
 
 
 def written_into(run: Any) -> Iterator[Drawn]:
-    """Where noise is written into what a data set keeps: into a slice of it, which is no copy, or into a list of it
-    that a function is handed."""
+    """Where noise is written into what a data set keeps: into a slice of it, which is no copy, or into a list or a
+    tensor of it that a function is handed."""
     for source in sources(run):
         functions = [n for n in source.nodes if isinstance(n, FUNCTIONS[:2])]
         for function in functions:
@@ -75,6 +75,12 @@ def written_into(run: Any) -> Iterator[Drawn]:
                 handed = (n for n in source.nodes if isinstance(n, ast.Call) and ast.unparse(n.func) == function.name)
                 if any(_hands_kept(source, call) for call in handed) and _RANDOM.search(ast.unparse(node)):
                     yield Drawn(ast.unparse(node), source.place(node))
+            bound = {n.id for n in inside if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
+            blanks = [n for n in inside if _written(n) in parameters - bound and _is_blank(n)]
+            if blanks and _RANDOM.search(ast.unparse(function)):
+                calls = [n for n in source.nodes if isinstance(n, ast.Call) and ast.unparse(n.func) == function.name]
+                if any(_hands_an_item(source, call) for call in calls):
+                    yield Drawn(ast.unparse(blanks[0]), source.place(blanks[0]))
 
 
 def _written(node: ast.AST) -> str:
@@ -94,6 +100,34 @@ def _fills(node: ast.AST) -> bool:
     """Whether all of a list is written anew, ``ids[:] = ...``."""
     target = node.targets[0] if isinstance(node, ast.Assign) else None
     return isinstance(target, ast.Subscript) and isinstance(target.slice, ast.Slice)
+
+
+def _is_blank(node: ast.AST) -> bool:
+    """Whether a part of a tensor is filled with one number, ``spec[:, a:b] = 0.0``."""
+    return (
+        isinstance(node, ast.Assign)
+        and isinstance(node.targets[0], ast.Subscript)
+        and any(isinstance(one, ast.Slice) for one in ast.walk(node.targets[0].slice))
+        and isinstance(node.value, ast.Constant)
+    )
+
+
+def _hands_an_item(source: Source, call: ast.Call) -> bool:
+    """Whether a call in ``__getitem__`` hands over, first, an item of what an attribute of ``self`` holds, or a cut of
+    one, which is no copy."""
+    function = source.function(call)
+    if getattr(function, "name", "") != "__getitem__" or not call.args:
+        return False
+    name = ast.unparse(call.args[0])
+    bound = [
+        n.value
+        for n in source.inside(function)
+        if isinstance(n, ast.Assign) and n.lineno < call.lineno and name in [ast.unparse(one) for one in n.targets]
+    ]
+    values = bound if isinstance(call.args[0], ast.Name) else [call.args[0]]
+    cuts = [one for one in values if isinstance(one, ast.Subscript)]
+    is_item = any(re.match(r"self\.\w+\[\w+\]", ast.unparse(one)) for one in cuts)
+    return is_item and len(cuts) == len(values)
 
 
 def _is_kept(inside: list[Any], name: str, before: ast.AST) -> bool:

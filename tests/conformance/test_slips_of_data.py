@@ -199,3 +199,43 @@ def test_a_mask_is_shifted_with_its_words(scored, is_told):
 )
 def test_a_loss_reads_the_mask_that_it_is_handed(text, is_told):
     assert bool(told(slips.UNREAD, text)) == is_told
+
+
+SEARCH = """
+def beam_search(model, k):
+    beams, scores = torch.ones(1, 1), torch.zeros(1)
+    for _ in range(9):
+        logs = model(beams)[:, -1].log_softmax(-1)
+        {ranked}
+        scores, best = total.view(-1).topk(k)
+        beams = grown(beams, best)
+    return beams[scores.argmax()]
+"""
+
+
+@pytest.mark.parametrize(
+    ("ranked", "is_told"),
+    [
+        ("total = logs", True),
+        ("total = scores.unsqueeze(1) + logs", False),
+        ("logs += scores[:, None]; total = logs", False),
+        ("logs.add_(scores[:, None]); total = logs", False),
+    ],
+)
+def test_a_search_that_keeps_scores_ranks_by_them(ranked, is_told):
+    assert bool(told(slips.BEAMS, SEARCH.format(ranked=ranked))) == is_told
+
+
+@pytest.mark.parametrize(
+    ("taken", "given", "is_told"),
+    [
+        ("ids, labels, seg", "ids", True),
+        ("ids, labels, seg", "ids, seg", False),
+        ("ids, labels, padding_mask", "ids", True),
+        ("ids, labels, _", "ids", False),
+        ("ids, labels, names", "ids", False),
+    ],
+)
+def test_what_a_batch_says_of_its_words_is_read(taken, given, is_told):
+    text = f"def loss_of(model, batch):\n    {taken} = batch\n    return loss(model({given}), labels)"
+    assert bool(told(slips.APART, text)) == is_told

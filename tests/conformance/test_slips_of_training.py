@@ -205,3 +205,48 @@ def test_epochs_draw_from_seeds_of_their_own(batches, is_told):
 def test_a_state_that_is_saved_behind_the_loop_is_a_copy(kept, behind, is_told):
     begin = "def learn(model, epochs):\n    for epoch in range(epochs):\n        train(model)\n"
     assert bool(told(slips.KEPT, f"{begin}        {kept}\n    {behind}")) == is_told
+
+
+@pytest.mark.parametrize(
+    ("total", "is_told"),
+    [
+        ("epochs * len(loader)", True),
+        ("epochs * math.ceil(len(loader) / accum)", False),
+        ("epochs * (len(loader) // accum)", False),
+        ("epochs * updates", False),
+    ],
+)
+def test_a_schedule_of_groups_of_batches_counts_groups(total, is_told):
+    text = f"""
+    def train(model, loader, epochs, accum, updates):
+        scheduler = warm_up(opt, 10, {total})
+        for epoch in range(epochs):
+            for i, batch in enumerate(loader):
+                (loss(batch) / accum).backward()
+                if (i + 1) % accum == 0:
+                    opt.step()
+                    scheduler.step()
+                    opt.zero_grad()
+    """
+    assert bool(told(slips.SCHEDULES, text)) == is_told
+
+
+@pytest.mark.parametrize(
+    ("forward", "merge", "is_told"),
+    [
+        ("self.scale * (x @ self.lora_a.T @ self.lora_b.T)", "self.lora_b @ self.lora_a", True),
+        ("self.scale * (x @ self.lora_a.T @ self.lora_b.T)", "self.scale * (self.lora_b @ self.lora_a)", False),
+        ("x @ self.lora_a.T @ self.lora_b.T", "self.lora_b @ self.lora_a", False),  # no scale anywhere
+        ("self.scale * (x @ self.w.T @ self.u.T)", "self.u @ self.w", False),  # no factors of an adapter
+    ],
+)
+def test_merged_factors_keep_their_scale(forward, merge, is_told):
+    text = f"""
+    class Adapted(nn.Module):
+        def forward(self, x):
+            return self.base(x) + {forward}
+
+        def merge(self):
+            self.base.weight += {merge}
+    """
+    assert bool(told(slips.MERGED, text)) == is_told

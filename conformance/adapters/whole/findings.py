@@ -264,6 +264,13 @@ FINDINGS: dict[str, str] = {
     "results-of-gains-use-the-logarithm-of-two": (
         "A gain is divided by the logarithm to base 2 of its rank plus one (scikit-learn, sklearn.metrics.dcg_score)."
     ),
+    "results-missed-and-false-are-counted-apart": (
+        "What is missed and what is found wrongly are two counts (scikit-learn, precision_recall_fscore_support)."
+    ),
+    "results-of-writing-are-the-models-own": (
+        "A measure of what a model writes is given what it writes behind its own words (Bengio et al. 2015, Scheduled "
+        "sampling, abstract)."
+    ),
     "results-of-rows-return-to-their-order": (
         "The argsort of an order is its inverse, which puts the results of sorted rows back (NumPy, argsort)."
     ),

@@ -11,7 +11,7 @@ from torch import nn
 from conformance.adapters.whole.class_source import file_of
 from conformance.adapters.whole.findings import Finding
 from conformance.adapters.whole.record import Place, Record
-from conformance.slips import data, orders, results, training
+from conformance.slips import data, measures, orders, results, training
 
 _TOLD = {
     "results-stay-the-same-in-every-process": orders.HASHES,
@@ -35,6 +35,8 @@ _TOLD = {
     "results-of-cross-entropies-are-of-logits": results.LOGITS,
     "results-of-warm-ups-meet-their-fall": results.WARM_UPS,
     "results-of-last-spans-are-closed": results.OPEN,
+    "results-missed-and-false-are-counted-apart": measures.TWICE,
+    "results-of-writing-are-the-models-own": measures.BEGINNINGS,
     "results-of-training-use-all-gradients": training.GRADIENTS,
     "results-of-training-start-from-no-gradients": training.OLD_GRADIENTS,
     "results-of-training-are-clipped-before-a-step": training.CLIPPING,

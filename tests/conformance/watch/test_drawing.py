@@ -98,6 +98,36 @@ def test_noise_is_added_to_a_copy(monkeypatch, taken, line, is_told):
     assert told(monkeypatch, drawing.written_into, WINDOWS.format(taken=taken, line=line)) == [line] * is_told
 
 
+CLIPS = """
+def blank(spec, width):
+    {copied}
+    a = random.randint(0, 9)
+    spec[a : a + width] = 0.0
+    return spec
+
+class Clips:
+    def __getitem__(self, i):
+        spec = {taken}
+        spec = {then}
+        return blank(spec, 3)
+"""
+
+
+@pytest.mark.parametrize(
+    ("copied", "taken", "then", "is_told"),
+    [
+        ("pass", "self.specs[i]", "spec[:, 2:]", True),
+        ("spec = spec.clone()", "self.specs[i]", "spec[:, 2:]", False),
+        ("pass", "self.specs[i].clone()", "spec[:, 2:]", False),
+        ("pass", "self.specs[i]", "torch.roll(spec, 2)", False),
+        ("pass", "made(self.specs[i])", "spec[:, 2:]", False),
+    ],
+)
+def test_a_picture_that_is_kept_is_not_blanked(monkeypatch, copied, taken, then, is_told):
+    text = CLIPS.format(copied=copied, taken=taken, then=then)
+    assert told(monkeypatch, drawing.written_into, text) == ["spec[a : a + width] = 0.0"] * is_told
+
+
 LISTS = """
 def drop(ids, p, rng):
     {line}
