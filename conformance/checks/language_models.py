@@ -224,6 +224,8 @@ def sees_every_earlier_token(impl: Any, draw: Draw) -> Evidence:
         missed = [(at, row) for row in range(length) for at in range(row + 1) if not seen[at, row]]
     if not missed:
         return true("every earlier token changes every later answer", True)
+    if missed == [(at, at) for at in range(length)] and length > 1:
+        return note("each position answers for its own token, behind a start that forward puts before them", length)
     if not subject.last_only and (shown := window(seen)):
         return note("each position sees a part of the earlier tokens", shown)
     at, row = missed[0]

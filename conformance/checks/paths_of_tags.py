@@ -47,3 +47,24 @@ def paths_share_one_whole(impl: Any, draw: Draw) -> Evidence:
             for one in impl.build("module", {}).whole_of_paths()
         )
     )
+
+
+@check("tagger-paths-leave-padding-out", roles=("module",))
+def paths_leave_padding_out(impl: Any, draw: Draw) -> Evidence:
+    """Padding behind a text changes neither its best path nor what a loss takes for its tags."""
+    return all_of(
+        *(
+            true(
+                f"what {one.name} gives for a padded text",
+                one.right,
+                got="another answer",
+                expected="as for the text alone",
+            ).saying(
+                diagnosis=f"{one.name} lets padding count: a text gets another path, or another loss, beside a longer "
+                "one.",
+                place=one.place,
+                mend="keep the scores of the last real tag where the mask is off, and end the path there",
+            )
+            for one in impl.build("module", {}).paths_behind_padding()
+        )
+    )

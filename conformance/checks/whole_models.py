@@ -221,7 +221,12 @@ def every_parameter_gets_a_gradient(impl: Any, draw: Draw) -> Evidence:
     ]
     excused = subject.excused_parameters(missing + zero)
     bad = [name for name in missing + zero if name not in excused]
-    for otherwise in (subject.reached_as_drawn, subject.reached_by_gaps, subject.reached_under_flags):
+    for otherwise in (
+        subject.reached_as_drawn,
+        subject.reached_by_gaps,
+        subject.reached_under_flags,
+        subject.reached_in_training,
+    ):
         reached = otherwise(bad, inputs) if bad else set()
         bad = [name for name in bad if name not in reached]
     if not bad and (cut := subject.columns_of_tables_read(gradients)):
@@ -244,6 +249,14 @@ def every_parameter_gets_a_gradient(impl: Any, draw: Draw) -> Evidence:
         )
     if subject.reached_from_before(bad, inputs) == set(bad):
         return note("layers that are run again get no gradient where the numbers handed in want none", shown)
+    if cut := subject.cut_off_at(bad[0], inputs):
+        them = "it" if len(bad) == 1 else "them"
+        return true("every trainable parameter gets a gradient", False, got=f"none for {shown}").saying(
+            diagnosis=f"{shown}: the answer depends on {them}, and the gradient is cut off on the way: nothing is "
+            "learnt there.",
+            place=cut,
+            mend="keep what training reads attached: detach only what a later call reads",
+        )
     return true("every trainable parameter gets a gradient", False, got=f"none for {shown}").saying(
         diagnosis=f"{shown}: no answer depends on {'it' if len(bad) == 1 else 'them'}: nothing is learnt there.",
         place=subject.detached_at() or subject.made_at(bad[0]),

@@ -155,6 +155,14 @@ changed(
     defect="The best path is looked for over the next tag, and not over the tag before.",
 )
 changed(
+    "PathsOverPadding",
+    TAGGER,
+    "scores = scores if mask is None else scores[mask]",
+    "mask = None",
+    breaks=("tagger-paths-leave-padding-out",),
+    defect="The best path is looked for over padding, too, whatever the mask says.",
+)
+changed(
     "WholeWithoutTransitions",
     TAGGER,
     "total = (total[:, None] + self.transitions).logsumexp(0) + step",

@@ -148,6 +148,8 @@ def _probabilities_of(
         sums = made.sum(-1)
         if bool((made >= 0).all()) and torch.allclose(sums, torch.ones_like(sums), atol=1e-4):
             return made, "probabilities"
+        if made.ndim > 1 and torch.allclose(made.sum(0), torch.ones_like(made[0]), atol=1e-4):
+            raise TypeError("its probabilities sum to one along the first axis")
         nothing = (made == -torch.inf).all(-1, keepdim=True)
         if bool(nothing.any()):
             return made.softmax(-1).masked_fill(nothing, 0.0), "logits, and of some rows none is left"

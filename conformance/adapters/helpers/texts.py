@@ -184,19 +184,20 @@ def masked_words(mask: Called) -> Iterator[Trouble]:
     special = {
         value
         for name, value in constants.items()
-        if re.fullmatch(r"(pad|bos|eos|cls|sep|mask|unk)(_(id|idx|token(_id)?))?", name)
+        if re.fullmatch(r"(pad|bos|eos|cls|sep|mask)(_(id|idx|token(_id)?))?", name)
     }
+    unknown = {value for name, value in constants.items() if re.fullmatch(r"unk(_(id|idx|token(_id)?))?", name)}
     lists = (v for name, v in mask.settings.items() if name.startswith("special") and isinstance(v, (list, tuple, set)))
     special |= {value for values in lists for value in values if type(value) is int}
     vocab = mask.number(r"(n_)?vocab(_size)?", 1000)
     vocab = 1000 if mask.has("vocab") else vocab
     count = mask.number(r"(n|num)_?special\w*", 0)  # the first words of the vocabulary
-    low = max([*special, masked_as, count or 4]) + 1
+    low = max([*special, *unknown, masked_as, count or 4]) + 1
     if vocab - low < 20:
         raise OtherKind("its vocabulary is too small")
     ids = (torch.rand(100, 100, generator=torch.Generator().manual_seed(3)) * (vocab - low)).long() + low
     ids[:, 0] = min(special - {masked_as}, default=ids[0, 0])
-    signs = [word for word in range(1, count) if word != masked_as][-1:]
+    signs = [word for word in range(1, count) if word not in {masked_as, *unknown}][-1:]  # an unknown word is a word
     ids[:, 1 : 1 + len(signs)] = torch.tensor(signs, dtype=ids.dtype)
     attention = torch.ones_like(ids)
     attention[:, -PADDED:] = 0

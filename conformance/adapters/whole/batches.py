@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import ast
 import inspect
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from textwrap import dedent
+from typing import Any
 
 import torch
 from torch import nn
@@ -19,9 +20,15 @@ def packed_in(module: nn.Module) -> tuple[str, dict[str, bool], bool]:
     required = [p.name for p in parameters if p.default is p.empty]
     if len(required) != 1:
         return "", {}, False
-    name = required[0]
+    return _read_of(module, type(module).forward, required[0], frozenset())
+
+
+def _read_of(
+    module: nn.Module, function: Callable[..., Any], name: str, seen: frozenset[str]
+) -> tuple[str, dict[str, bool], bool]:
+    """What a method reads of one of its parameters, and what the methods and parts read to which it hands that."""
     try:
-        tree = ast.parse(dedent(inspect.getsource(inspect.unwrap(type(module).forward))))
+        tree = ast.parse(dedent(inspect.getsource(inspect.unwrap(function))))
     except (OSError, TypeError, SyntaxError):
         return "", {}, False
     called = _called(tree, name)
@@ -39,8 +46,13 @@ def packed_in(module: nn.Module) -> tuple[str, dict[str, bool], bool]:
         key, is_required = _key(node, called)
         if key:
             keys[key] = (keys.get(key, False) or is_required) and key not in guarded
-    for part in _handed_on(module, tree, called):
-        inner, of_part, in_order = packed_in(part)
+    found = [packed_in(part) for part in _handed_on(module, tree, called)]
+    found += [
+        _read_of(module, method, parameter, seen | {method.__name__})
+        for method, parameter in _own_methods(module, tree, called)
+        if method.__name__ not in seen
+    ]
+    for inner, of_part, in_order in found:
         if inner and in_order and not keys:
             return name, of_part, True
         keys |= {key: is_required for key, is_required in of_part.items() if key not in keys and not in_order}
@@ -61,6 +73,18 @@ def _handed_on(module: nn.Module, tree: ast.AST, called: set[str]) -> Iterator[n
             alone = len(node.args) == 1 and all(isinstance(word.value, ast.Constant) for word in node.keywords)
             if isinstance(part, nn.Module) and alone and _is(node.args[0], called):
                 yield part
+
+
+def _own_methods(module: nn.Module, tree: ast.AST, called: set[str]) -> Iterator[tuple[Callable[..., Any], str]]:
+    """The methods of its own that a forward hands a parameter to, each with the name that it has there."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and _is(node.func.value, {"self"}):
+            method = vars(type(module)).get(node.func.attr)
+            if not inspect.isfunction(method):
+                continue
+            names = [one.name for one in inspect.signature(method).parameters.values() if one.kind not in _REST][1:]
+            given = [*zip(names, node.args, strict=False), *((word.arg, word.value) for word in node.keywords)]
+            yield from ((method, name) for name, value in given if name and _is(value, called))
 
 
 _REST = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)

@@ -1,8 +1,9 @@
 """Taggers that score paths of tags: whether the best path is found, and whether the paths share one whole.
 
 A module that holds the scores of transitions, (K, K) or with more rows for the start and the end, is given scores of
-its own, (T, K), and every path of tags is tried. Which axis of the transitions is the tag before is not known, and is
-found: it is the one with which the answers agree.
+its own, (T, K), and every path of tags is tried. Which axis of the transitions is the tag before is not known, and
+neither is whether a table of True and False beside them says what is barred, or what is not: both are found, as that
+with which the answers agree.
 """
 
 from __future__ import annotations
@@ -30,8 +31,11 @@ _WEIGHS = re.compile(
     r"forward|_*(crf_?)?(nll|loss|neg(ative)?_log_likelihood|log_likelihood|llh|log_prob|loss_fn|crf_loss)"
 )
 _MASK, _LENGTHS, _TAGS = re.compile(r"mask"), re.compile(r"len(gth)?s?"), re.compile(r"(tag|label|target|y)s?(_ids)?")
+_BARRED = -1e4
 STEPS, TRIALS, PATHS = 4, 6, 4096
 """So many steps of scores, so often; and so many paths are tried."""
+PADDED = 2
+"""So many steps behind a text are padding."""
 
 
 @dataclass(frozen=True)
@@ -59,9 +63,13 @@ class BestPathProbes(RunningModel):
                     best = self._path_of(getattr(module, name), scores)
                     trials.append((scores, transitions[:tags, :tags], best))
             if len(trials) == TRIALS:
+                bars = _bars(self.module.get_submodule(path), trials[0][1])
                 right = any(
-                    all(_is_best(scores, moves.T if turned else moves, best) for scores, moves, best in trials)
-                    for turned in (False, True)
+                    all(
+                        _is_best(scores, (moves + bar).T if turned else moves + bar, best)
+                        for scores, moves, best in trials
+                    )
+                    for turned, bar in itertools.product((False, True), bars)
                 )
                 found.append(Found(name, line_in(method, r"\.max\(|argmax|maximum", r"def "), right))
         if not found:
@@ -83,6 +91,30 @@ class BestPathProbes(RunningModel):
                 found.append(Found(name, line_in(method, r"logsumexp|log_sum_exp", r"def "), right))
         if not found:
             raise NotProvided("no loss of it weighs paths of tags")
+        return found
+
+    def paths_behind_padding(self) -> list[Found]:
+        """Whether each method that takes a mask or lengths gives a padded text what it gives the text alone: its path,
+        or what its loss takes for it. Raises NotProvided where there is none."""
+        found = []
+        for finds, named in ((True, _FINDS), (False, _WEIGHS)):
+            for path, tags, name, method in self._methods(named):
+                words = [p.name.lower() for p in _parameters(method)]
+                if not any(_MASK.search(one) or _LENGTHS.fullmatch(one) for one in words):
+                    continue
+                draw = torch.Generator().manual_seed(97)
+                module, _ = self._with_other_transitions(path, draw)
+                ways: dict[tuple[int | None, bool], list[bool]] = {}
+                for _ in range(TRIALS):
+                    scores = 2 * torch.randn(STEPS + PADDED, tags, generator=draw, dtype=self.torch_dtype)
+                    for way in itertools.product((0, 1, None), (True, False)):
+                        if (same := self._is_as_alone(getattr(module, name), finds, scores, *way)) is not None:
+                            ways.setdefault(way, []).append(same)
+                if ways:
+                    right = any(len(same) == TRIALS and all(same) for same in ways.values())
+                    found.append(Found(name, line_in(method, r"mask|len", r"def "), right))
+        if not found:
+            raise NotProvided("no method of it that scores paths of tags is told what is padding")
         return found
 
     def _methods(self, named: re.Pattern[str]) -> Iterator[tuple[str, int, str, Callable[..., Any]]]:
@@ -114,6 +146,35 @@ class BestPathProbes(RunningModel):
                         return path
         raise ValueError("it gives no path")
 
+    def _is_as_alone(
+        self, method: Callable[..., Any], finds: bool, scores: Tensor, axis: int | None, real: bool
+    ) -> bool | None:
+        """Whether a method gives the first steps of a text, whose other ones are padding, what it gives them alone.
+        axis: where the batch stands, None for one text; real: what a mask says of real steps. None where it does not run
+        so."""
+        tags = torch.arange(len(scores)) % scores.shape[1]
+        made = []
+        with suppress(Exception), quiet_evaluation(method.__self__), default_dtype(self.torch_dtype):  # type: ignore[attr-defined]
+            for steps in (len(scores), STEPS):
+                given, mask, labels = (
+                    x[:steps] if axis is None else x[:steps].unsqueeze(axis)
+                    for x in (scores, (torch.arange(steps) < STEPS) == real, tags)
+                )
+                told = {p.name: mask for p in _parameters(method) if _MASK.search(p.name.lower())}
+                told |= {
+                    p.name: torch.tensor([STEPS]) for p in _parameters(method) if _LENGTHS.fullmatch(p.name.lower())
+                }
+                made.append(method(given, **({} if finds else {_label_of(method): labels}), **told))
+        if len(made) < 2:
+            return None
+        if finds:
+            paths = [next((path for path in _paths_in(one) if len(path) >= STEPS), None) for one in made]
+            return None if None in paths else paths[0][:STEPS] == paths[1][:STEPS]  # type: ignore[index]
+        numbers = [next((t for t in tensors_in(one) if t.is_floating_point() and t.numel() == 1), None) for one in made]
+        if any(one is None for one in numbers):
+            return None
+        return bool(torch.allclose(numbers[0].reshape(()), numbers[1].reshape(()), atol=1e-6))  # type: ignore[union-attr]
+
     def _sums(self, path: str, name: str, sizes: tuple[int, int], axis: int | None) -> list[float]:
         """The sum of the probabilities of all paths, where what a loss gives is their logarithm, or the mean of it over
         the steps, with either sign. axis: where the batch stands. Empty where it takes no such scores."""
@@ -136,6 +197,14 @@ def _transitions(module: nn.Module) -> Tensor | None:
     held = [*module.named_parameters(recurse=False), *module.named_buffers(recurse=False)]
     found = (x for name, x in held if _TRANSITIONS.fullmatch(name.lower()) and x.dim() == 2 and x.is_floating_point())
     return next((x for x in found if min(x.shape) > 1 and max(x.shape) - min(x.shape) <= 2), None)
+
+
+def _bars(module: nn.Module, moves: Tensor) -> list[Tensor]:
+    """What may be added to transitions (K, K) since they are barred: nothing, and by each table of True and False of
+    their shape a large number, where it says True or where it says False."""
+    tables = [one[: len(moves), : len(moves)] for one in module.buffers(recurse=False) if one.dtype is torch.bool]
+    tables = [one for one in tables if one.shape == moves.shape]
+    return [torch.zeros_like(moves), *(_BARRED * table for one in tables for table in (one, ~one))]
 
 
 def _parameters(method: Callable[..., Any]) -> list[inspect.Parameter]:

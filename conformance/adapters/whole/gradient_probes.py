@@ -3,6 +3,7 @@ steps along them give."""
 
 from __future__ import annotations
 
+import inspect
 import re
 from collections.abc import Mapping
 from contextlib import suppress
@@ -19,13 +20,15 @@ from conformance.adapters.torch_subject import to_array
 from conformance.adapters.whole.calling import default_dtype
 from conformance.adapters.whole.record import record
 from conformance.adapters.whole.running import RunningModel
-from conformance.adapters.whole.used_functions import text_of
+from conformance.adapters.whole.used_functions import line_in, text_of
 from conformance.adapters.whole.watching import Watching, user_line
 from conformance.protocol import Array, Arrays, NotProvided
 
 RATES = (0.3, 0.03, 0.003)
 _FLAGS = 4
 """So many flags are turned."""
+_CUTS = r"\.detach\(|no_grad\(|\.data\b"
+"""What cuts a gradient off."""
 
 
 _KEEPS_ITS_RESULT = {"tanh", "sigmoid", "_softmax", "_log_softmax", "exp", "sqrt", "rsqrt", "reciprocal", "relu"}
@@ -82,6 +85,25 @@ class GradientProbes(RunningModel):
         sizes = {name: float(np.abs(g).max(initial=0.0)) for name, g in found.items() if g is not None}
         largest = max(sizes.values(), default=0.0)
         return {name for name in names if sizes.get(name, 0.0) > 1e-13 * largest}
+
+    def cut_off_at(self, name: str, inputs: Mapping[str, Any]) -> str:
+        """file:line that cuts off the gradient of a parameter on which the answer depends; "" where it does not, or no
+        such line is found in the class that holds it."""
+        owner, _, _ = name.rpartition(".")
+        changed = self.twin()
+        with suppress(Exception):
+            with torch.no_grad():
+                changed.module.get_parameter(name).mul_(1.5).add_(0.1)
+            if np.array_equal(changed(**inputs)["out"], self(**inputs)["out"], equal_nan=True):
+                return ""
+            while True:
+                forward = inspect.unwrap(type(self.module.get_submodule(owner)).forward)
+                if re.search(_CUTS, text_of(forward)):
+                    return line_in(forward, _CUTS)
+                if not owner:
+                    return ""
+                owner = owner.rpartition(".")[0]
+        return ""
 
     def reached_by_gaps(self, names: list[str], inputs: Mapping[str, Any]) -> set[str]:
         """Those of these parameters that get a gradient where a number of the input is missing (NaN): what stands in
@@ -141,9 +163,19 @@ class GradientProbes(RunningModel):
         for part in twin.module.modules():
             if type(vars(part).get(flag)) is bool:
                 setattr(part, flag, turned)
-        parameters = {name: p for name, p in twin.module.named_parameters() if name in names}
-        with twin.mode(False), torch.enable_grad(), default_dtype(self.torch_dtype):
-            result = twin.module(**twin.calling.arguments(twin.tensors(inputs)))
+        return twin._reached(names, inputs)
+
+    def reached_in_training(self, names: list[str], inputs: Mapping[str, Any]) -> set[str]:
+        """Those of these parameters that the result depends on in training mode alone: of the noise of a router."""
+        with suppress(Exception):
+            return self.twin()._reached(names, inputs, training=True)
+        return set()
+
+    def _reached(self, names: list[str], inputs: Mapping[str, Any], training: bool = False) -> set[str]:
+        """Those of these parameters that anything of a result depends on."""
+        parameters = {name: p for name, p in self.module.named_parameters() if name in names}
+        with self.mode(training), torch.enable_grad(), default_dtype(self.torch_dtype):
+            result = self.module(**self.calling.arguments(self.tensors(inputs)))
         leaves = [one for one in tensors_in(result) if one.requires_grad]
         gradients = torch.autograd.grad(
             leaves, [*parameters.values()], [torch.randn_like(x) for x in leaves], allow_unused=True

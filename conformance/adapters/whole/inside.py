@@ -231,8 +231,19 @@ class InsideProbes(PadProbes, PartProbes, DropProbes):
             or any(map(self.is_handed_on, finding.paths))
             or any(map(self._is_used_for_some_arguments, finding.paths))
             or any(map(self._is_asked_by_methods, finding.paths))
+            or any(map(self._runs_in_training, finding.paths))
             or all(map(self._acts_by_its_rate, finding.paths))
         )
+
+    def _runs_in_training(self, path: str) -> bool:
+        """Whether a part runs where the model is in training mode, as what makes noise for a router does."""
+        twin = self.twin()
+        ran: list[str] = []
+        handle = twin.module.get_submodule(path).register_forward_hook(lambda *_: ran.append(path))
+        with suppress(Exception):
+            twin.in_training(0, **twin.example(batch=2))
+        handle.remove()
+        return bool(ran)
 
     def _is_asked_by_methods(self, path: str) -> bool:
         """Whether a part has no forward, and its owner calls other methods of it: it never runs as a module does."""

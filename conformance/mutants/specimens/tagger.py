@@ -38,8 +38,9 @@ class Tagger(nn.Module):
             losses.append(F.cross_entropy(classes, labels))
         return {"loss": sum(losses) if losses else None, "logits": tags, "classes": classes}
 
-    def viterbi(self, scores):
-        """The best path of tags for the scores of one text, (T, n_tags)."""
+    def viterbi(self, scores, mask=None):
+        """The best path of tags for the scores of one text, (T, n_tags). mask: (T), what is no padding."""
+        scores = scores if mask is None else scores[mask]
         total, before = scores[0], []
         for step in scores[1:]:
             best, tag = (total[:, None] + self.transitions).max(0)

@@ -75,6 +75,23 @@ class OfTheNextTag(CRF):
         return (total[:, :, None] + self.transitions).max(2)
 
 
+class Bars(CRF):
+    """Tags that may not follow one another are barred by a table beside the scores."""
+
+    axis = 1
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("allowed", torch.ones(4, 4, dtype=torch.bool).tril(1), persistent=False)
+
+    def choose(self, total):
+        return (total[:, :, None] + self.transitions.masked_fill(~self.allowed, -1e4)).max(self.axis)
+
+
+class BarsOfTheNextTag(Bars):
+    axis = 2
+
+
 class WithoutTheEnd(CRF):
     def partition(self, emissions):
         total = self.start_transitions + emissions[0]
@@ -129,12 +146,12 @@ def verdict(claim, cls):
     return run_check(CHECKS[claim], pointed(Tagger), "quick").verdict.name
 
 
-@pytest.mark.parametrize("cls", [CRF, TimeFirst, OfEachStep, WithoutTheEnd, FromNextToBefore])
+@pytest.mark.parametrize("cls", [CRF, TimeFirst, OfEachStep, WithoutTheEnd, FromNextToBefore, Bars])
 def test_the_best_path_is_found(cls):
     assert verdict("tagger-finds-the-best-path", cls) == "PASS"
 
 
-@pytest.mark.parametrize("cls", [Greedy, OfTheNextTag])
+@pytest.mark.parametrize("cls", [Greedy, OfTheNextTag, BarsOfTheNextTag])
 def test_another_path_than_the_best_is_told(cls):
     assert verdict("tagger-finds-the-best-path", cls) == "FAIL"
 
@@ -154,3 +171,50 @@ def test_a_whole_that_leaves_something_out_is_told():
 )
 def test_what_has_no_such_method_is_not_judged(claim, cls):
     assert verdict(claim, cls) == "NOT_PROVIDED"
+
+
+class Padded(CRF):
+    """It hands the mask on: padding keeps the scores of the last real tag."""
+
+    reads = True
+
+    def kept(self, mask, step, new, old):
+        return torch.where(mask[:, step, None], new, old) if self.reads else new
+
+    def forward(self, emissions, tags, mask):
+        rows = torch.arange(len(tags))
+        last = mask.sum(1) - 1
+        path = self.start_transitions[tags[:, 0]] + self.end_transitions[tags[rows, last if self.reads else -1]]
+        total = self.start_transitions + emissions[:, 0]
+        for t in range(emissions.shape[1]):
+            path = path + emissions[rows, t, tags[:, t]] * mask[:, t]
+            if t:
+                path = path + self.transitions[tags[:, t - 1], tags[:, t]] * mask[:, t]
+                new = torch.logsumexp(total[:, :, None] + self.transitions, dim=1) + emissions[:, t]
+                total = torch.where(mask[:, t, None], new, total)
+        return (torch.logsumexp(total + self.end_transitions, dim=1) - path).mean()
+
+    def decode(self, emissions, mask):
+        total, history = self.start_transitions + emissions[:, 0], []
+        for t in range(1, emissions.shape[1]):
+            best, tag = self.choose(total)
+            history.append(tag)
+            total = self.kept(mask, t, best + emissions[:, t], total)
+        found = []
+        for row, last in enumerate((total + self.end_transitions).argmax(1)):
+            path = [last.item()]
+            for tag in reversed(history[: int(mask[row].sum()) - 1]):
+                path.append(tag[row, path[-1]].item())
+            found.append(path[::-1])
+        return found
+
+
+class CountsPadding(Padded):
+    reads = False
+
+
+@pytest.mark.parametrize(
+    ("cls", "says"), [(Padded, "PASS"), (CountsPadding, "FAIL"), (FromNextToBefore, "NOT_PROVIDED")]
+)
+def test_padding_is_no_part_of_a_path(cls, says):
+    assert verdict("tagger-paths-leave-padding-out", cls) == says

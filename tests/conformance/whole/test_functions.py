@@ -205,6 +205,15 @@ def top_k_logits(logits, k):
     assert [fact.value for fact in served.facts if fact.subject == "logits"] == ["(V,)"]
 
 
+def test_a_softmax_over_the_first_axis_is_one_of_a_row(pointed):
+    text = """
+def softmax_with_temperature(logits, temperature):
+    return torch.softmax(logits / temperature, dim=0)
+"""
+    (served,) = pointed(text, "softmax_with_temperature").served.values()
+    assert [fact.value for fact in served.facts if fact.subject == "logits"] == ["(V,)"]
+
+
 @pytest.mark.parametrize("end", [2, 4, 5])  # 4 and 5 are what it would write else
 def test_a_decoder_that_never_writes_its_own_end_token_is_greedy_all_the_same(pointed, end):
     text = f"""

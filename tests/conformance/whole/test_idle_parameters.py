@@ -62,8 +62,49 @@ class ByKeyword(nn.Module):
         return self.layer(x)
 
 
+class Noisy(nn.Module):
+    """A router whose noise is made in training only."""
+
+    def __init__(self, hidden=16):
+        super().__init__()
+        self.gate, self.noise = nn.Linear(hidden, 4), nn.Linear(hidden, 4)
+        self.experts = nn.Parameter(torch.randn(4, hidden, hidden))
+
+    def forward(self, x):
+        scores = self.gate(x)
+        if self.training:
+            scores = scores + self.noise(x).exp() * torch.randn_like(scores)
+        return torch.einsum("...e,...d,edf->...f", scores.softmax(-1), x, self.experts)
+
+
+class CutOff(nn.Module):
+    """What goes into a cache is detached, and read from there in training, too."""
+
+    def __init__(self, hidden=16):
+        super().__init__()
+        self.query, self.key = nn.Linear(hidden, hidden), nn.Linear(hidden, hidden)
+
+    def forward(self, x):
+        keys = torch.zeros_like(x)
+        keys[:] = self.key(x).detach()
+        return (self.query(x) @ keys.transpose(1, 2)).softmax(-1) @ x
+
+
+def test_a_gradient_that_is_cut_off_is_told_at_its_line():
+    pointed = PointedImplementation(CutOff, Specification("", __name__, "CutOff"))
+    told = run_check(CHECKS["model-every-parameter-gets-a-gradient"], pointed, "quick")
+    assert "the answer depends on it, and the gradient is cut off" in told.diagnosis
+    assert "keys[:] = self.key(x).detach()" in told.place
+
+
+def test_what_runs_in_training_only_is_no_idle_part():
+    pointed = PointedImplementation(Noisy, Specification("", __name__, "Noisy"))
+    assert run_check(CHECKS["modules-that-are-made-run"], pointed, "quick").verdict.name != "FAIL"
+
+
 @pytest.mark.parametrize(
-    ("cls", "says"), [(Residual, "PASS"), (Scaled, "FAIL"), (HighFrequencies, "PASS"), (ByKeyword, "PASS")]
+    ("cls", "says"),
+    [(Residual, "PASS"), (Scaled, "FAIL"), (HighFrequencies, "PASS"), (ByKeyword, "PASS"), (Noisy, "PASS")],
 )
 def test_what_sizes_and_calls_leave_without_a_gradient_is_not_blamed(cls, says):
     pointed = PointedImplementation(cls, Specification("", __name__, cls.__name__))
