@@ -199,3 +199,33 @@ beside(
     "results-of-writing-are-the-models-own",
     "BLEU is that of the best words behind the words of the target.",
 )
+beside(
+    "DecisionsAreRanked",
+    slip_texts.DECISIONS_RANKED,
+    "results-of-ranks-are-of-scores",
+    "AUC is that of decisions, and not of scores.",
+)
+beside(
+    "NatsTimesALogarithm",
+    slip_texts.BITS_MULTIPLIED,
+    "results-of-bits-divide-by-the-logarithm-of-two",
+    "Nats are multiplied by the logarithm of 2.",
+)
+beside(
+    "CommonCountsTwice",
+    slip_texts.UNION_WITH_ALL_TWICE,
+    "results-of-unions-count-each-once",
+    "A union has what is common to both twice.",
+)
+beside(
+    "TableReadAcross",
+    slip_texts.TABLE_ALONG_THE_OTHER_AXIS,
+    "results-of-tables-are-read-as-filled",
+    "Predictions are the rows of a table whose rows are read as the truth.",
+)
+beside(
+    "RiseInWholeNumbers",
+    slip_texts.WARM_UP_IN_WHOLE_NUMBERS,
+    "results-of-warm-ups-rise-by-shares",
+    "The rate is 0 until the warm-up is over.",
+)

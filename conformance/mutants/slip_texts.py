@@ -63,3 +63,27 @@ def mean_bleu(model, pairs):
         found.append(bleu(logits.argmax(-1).tolist(), tgt[:, 1:].tolist()))
     return sum(found) / len(found)
 """
+DECISIONS_RANKED = """
+def report(auc, scores, labels, threshold):
+    return {"auc": auc((scores >= threshold).astype(int), labels)}
+"""
+BITS_MULTIPLIED = """
+def report(nats):
+    return {"bits_per_byte": nats * math.log(2)}
+"""
+UNION_WITH_ALL_TWICE = """
+def iou(guess, truth):
+    both = (guess & truth).sum()
+    union = guess.sum() + truth.sum()
+    return both / union
+"""
+TABLE_ALONG_THE_OTHER_AXIS = """
+def rates(table, labels, pred, n):
+    table += torch.bincount(pred * n + labels, minlength=n * n).view(n, n)
+    truth, guessed = table.sum(1), table.sum(0)
+    return table.diag() / truth, table.diag() / guessed
+"""
+WARM_UP_IN_WHOLE_NUMBERS = """
+def factor(step, warmup):
+    return min(1.0, (step + 1) // warmup)
+"""

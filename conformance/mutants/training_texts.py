@@ -366,3 +366,63 @@ def answer_loss(model, batch):
     "run-parts-of-batches-are-read",
     "Packed texts see each other: their numbers are in the batch and reach no model.",
 )
+beside(
+    "RanksOfDecisions",
+    slip_texts.DECISIONS_RANKED,
+    "run-ranks-are-of-scores",
+    "AUC is that of decisions, and not of scores.",
+)
+beside(
+    "BitsTimesALogarithm",
+    slip_texts.BITS_MULTIPLIED,
+    "run-bits-are-nats-by-the-logarithm-of-two",
+    "Nats are multiplied by the logarithm of 2.",
+)
+beside(
+    "UnionsCountTwice",
+    slip_texts.UNION_WITH_ALL_TWICE,
+    "run-unions-count-each-once",
+    "A union has what is common to both twice.",
+)
+beside(
+    "TableOfTheOtherAxis",
+    slip_texts.TABLE_ALONG_THE_OTHER_AXIS,
+    "run-tables-are-read-as-they-are-filled",
+    "Predictions are the rows of a table whose rows are read as the truth.",
+)
+beside(
+    "WarmUpWithoutARest",
+    slip_texts.WARM_UP_IN_WHOLE_NUMBERS,
+    "run-warm-up-rises-by-shares",
+    "The rate is 0 until the warm-up is over.",
+)
+beside(
+    "PartsFromOneEnd",
+    """
+def parts(rows, n_dev, n_test):
+    return rows[n_dev + n_test :], rows[:n_dev], rows[:n_test]
+""",
+    "run-parts-share-no-rows",
+    "The test holds the rows of the validation.",
+)
+beside(
+    "TestCalledValidation",
+    """
+def choose(model, parts, judge):
+    shares = {name: len(parts[name]) for name in ('train', 'val', 'test')}
+    val_scores = judge(model, parts['test'])
+    return val_scores.mean(), shares
+""",
+    "run-validation-is-not-the-test",
+    "What is called the validation is the test.",
+)
+beside(
+    "ConfigWithoutWeights",
+    """
+def again(model, folder):
+    model.save_pretrained(folder)
+    return Model(Config.from_pretrained(folder))
+""",
+    "run-saved-weights-are-loaded",
+    "Of a saved model the config alone is loaded.",
+)

@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterator
 from itertools import pairwise
 
-from conformance.slips.slip import Found, Slip, assigned, blocks, called, calls, functions
+from conformance.slips.slip import Found, Slip, assigned, blocks, called, calls, functions, named_values
 
 _END = re.compile(
     r"(\w+\.)*(\w+_)?(eos|end|stop|eot)(_(id|idx|token|token_id|tok|index))?|['\"]<(/s|eos|end|eot)>['\"]", re.I
@@ -205,7 +205,7 @@ def powers_of_two(tree: ast.AST) -> Found:
     if "torch" not in ast.unparse(tree):
         return
     in_bits = {ast.unparse(to) for node in ast.walk(tree) for to, given in assigned(node) if _is_in_bits(given)}
-    for name, value in _named_values(tree):
+    for name, value in named_values(tree):
         power = _of_two(value, in_bits) if _PERPLEXITY.fullmatch(name) else None
         if power is not None:
             yield f"{name}: {ast.unparse(power)}", value
@@ -213,26 +213,6 @@ def powers_of_two(tree: ast.AST) -> Found:
 
 def _is_in_bits(value: ast.expr) -> bool:
     return _IN_BITS.search(ast.unparse(value)) is not None
-
-
-def _named_values(tree: ast.AST) -> Iterator[tuple[str, ast.expr]]:
-    """What a file gives a name to: by an assignment, a keyword, a key, the name of a function, the words before it."""
-    for node in ast.walk(tree):
-        for to, given in assigned(node):
-            yield ast.unparse(to), given
-        if isinstance(node, ast.Call):
-            yield from ((word.arg or "", word.value) for word in node.keywords)
-        elif isinstance(node, ast.Dict):
-            keys = ((key, value) for key, value in zip(node.keys, node.values, strict=True))
-            yield from ((str(key.value), value) for key, value in keys if isinstance(key, ast.Constant))
-        elif isinstance(node, ast.FunctionDef):
-            returns = (one.value for one in ast.walk(node) if isinstance(one, ast.Return) and one.value is not None)
-            yield from ((node.name, value) for value in returns)
-        elif isinstance(node, ast.JoinedStr):
-            for before, shown in pairwise(node.values):
-                if isinstance(before, ast.Constant) and isinstance(shown, ast.FormattedValue):
-                    said = re.search(r"(\w+)\W*$", str(before.value))
-                    yield (said.group(1) if said else ""), shown.value
 
 
 def _of_two(value: ast.expr, in_bits: set[str]) -> ast.expr | None:
@@ -299,6 +279,7 @@ def scores_forgotten(tree: ast.AST) -> Found:
         if "beam" not in function.name.lower():
             continue
         yield from _ranked_without_scores(function)
+        yield from _ranked_without_pairs(function)
         for node in ast.walk(function):
             if not isinstance(node, ast.ListComp | ast.GeneratorExp) or not isinstance(node.elt, ast.Tuple):
                 continue
@@ -329,6 +310,38 @@ def _ranked_without_scores(function: ast.FunctionDef) -> Found:
             ranked = {one.id for one in _written_in(loop)}
             if begun & ranked and not sources & begun & ranked:
                 yield f"{ast.unparse(node)} without {min(begun & ranked)}", node
+
+
+def _ranked_without_pairs(function: ast.FunctionDef) -> Found:
+    """The call of topk in a loop over steps, where a list of (tokens, 0.0) begins before it, and no loop over the list
+    reads the score."""
+    for at, loop in enumerate(function.body):
+        ranking = next((one for one in ast.walk(loop) if isinstance(one, ast.Call) and called(one) == "topk"), None)
+        if not isinstance(loop, ast.For | ast.While) or ranking is None:
+            continue
+        for to, given in (pair for before in function.body[:at] for pair in assigned(before)):
+            first = given.elts[0] if isinstance(given, ast.List) and len(given.elts) == 1 else None
+            places = [
+                number
+                for number, one in enumerate(first.elts if isinstance(first, ast.Tuple) else [])
+                if isinstance(one, ast.Constant) and one.value in (0, 0.0) and type(one.value) is float
+            ]
+            if len(places) == 1 and isinstance(to, ast.Name) and not _reads_place(loop, to.id, places[0]):
+                yield f"{ast.unparse(ranking)} without the scores of {to.id}", ranking
+
+
+def _reads_place(loop: ast.AST, name: str, place: int) -> bool:
+    """Whether anything in a loop reads the number at a place of the tuples in a list."""
+    if re.search(rf"\[{place}\]|\bsorted\(|\bmax\(|\.sort\(", ast.unparse(loop)):
+        return True
+    for node in ast.walk(loop):
+        if isinstance(node, ast.For | ast.comprehension) and name in ast.unparse(node.iter):
+            targets = [one for one in ast.walk(node.target) if isinstance(one, ast.Tuple)]
+            if not targets or any(
+                not ast.unparse(one.elts[place]).startswith("_") for one in targets if place < len(one.elts)
+            ):
+                return True
+    return False
 
 
 def _written_in(node: ast.AST) -> Iterator[ast.Name]:

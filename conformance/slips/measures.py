@@ -1,5 +1,6 @@
-"""Slips of measures that the text of a file shows by itself: two counts or two rates that are one expression, and
-answers that were given the words before them, scored as if they had been written."""
+"""Slips of measures that the text of a file shows by itself: two counts or two rates that are one expression, answers
+that were given the words before them and are scored as if they had been written, bits that are nats times a number, a
+union that counts what is common twice, and a table of counts that is read along its other axis."""
 
 from __future__ import annotations
 
@@ -8,7 +9,7 @@ import re
 from collections.abc import Iterator
 from itertools import combinations
 
-from conformance.slips.slip import Found, Slip, assigned, called, calls, functions
+from conformance.slips.slip import Found, Slip, assigned, called, calls, functions, named_values
 
 # --- two names of one number ----------------------------------------------------------------------
 
@@ -101,6 +102,132 @@ def _reads_a_target(given: ast.expr) -> bool:
     return False
 
 
+# --- ranks ----------------------------------------------------------------------------------------
+
+_OF_RANKS = re.compile(r"(\w+_)?(roc_?)?auc(_score|_roc)?|roc_auc_score|average_precision(_score)?|roc_curve", re.I)
+
+
+def ranks_of_decisions(tree: ast.AST) -> Found:
+    """Where a measure of ranks is given decisions: numbers that are compared, rounded, or the best class."""
+    for node in calls(tree):
+        if not _OF_RANKS.fullmatch(called(node)):
+            continue
+        for one in node.args[:2]:
+            while (
+                isinstance(one, ast.Call) and isinstance(one.func, ast.Attribute) and called(one) in (*_MOVES, "astype")
+            ):
+                one = one.func.value
+            if isinstance(one, ast.Compare) or called(one) in ("argmax", "round", "predict_classes"):
+                yield ast.unparse(node), node
+
+
+# --- bits -----------------------------------------------------------------------------------------
+
+_BITS = re.compile(r"(\w+[._])?(bits(_per_\w+)?|bp[bcdt])(_\w+)?", re.IGNORECASE)
+_OF_TWO = re.compile(r"(math|np|numpy|torch)?\.?log\((2|2\.0|torch\.tensor\(2\.0?\))\)|0\.693\d*|LN_?2", re.IGNORECASE)
+
+
+def bits_multiplied(tree: ast.AST) -> Found:
+    """Where nats become bits by a product with the logarithm of 2."""
+    for name, value in named_values(tree):
+        if not _BITS.fullmatch(name):
+            continue
+        for node in ast.walk(value):
+            is_product = isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult)
+            if is_product and any(_OF_TWO.fullmatch(ast.unparse(side)) for side in (node.left, node.right)):  # type: ignore[attr-defined]
+                yield f"{name}: {ast.unparse(node)}", node
+
+
+# --- unions ---------------------------------------------------------------------------------------
+
+_COMMON = r"inter\w*|both|overlap\w*|common"
+
+
+def unions_with_all_twice(tree: ast.AST) -> Found:
+    """Where a union is the sum of two sizes, and what is common to both is taken off nowhere."""
+    for function in functions(tree):
+        text = ast.unparse(function)
+        if not re.search(rf"\b({_COMMON})\b", text) or re.search(
+            rf"union\w*(\[[^]]*\])? -|- \(?(2 \* )?({_COMMON})", text
+        ):
+            continue
+        for node in ast.walk(function):
+            named = [*assigned(node)]
+            if isinstance(node, ast.AugAssign) and isinstance(node.op, ast.Add):
+                named.append((node.target, node.value))
+            for to, given in named:
+                if re.fullmatch(r"(\w+_)?unions?", ast.unparse(to)) and _is_a_sum(given):
+                    yield ast.unparse(node), node
+
+
+def _is_a_sum(given: ast.expr) -> bool:
+    """Whether two numbers are added, and nothing is taken off, compared or chosen."""
+    while isinstance(given, ast.Call) and isinstance(given.func, ast.Attribute) and called(given) in _MOVES:
+        given = given.func.value
+    others = ast.Sub, ast.BitOr, ast.BitAnd
+    mixed = any(isinstance(one, ast.Compare | ast.BoolOp | ast.IfExp | ast.BitOr) for one in ast.walk(given))
+    taken = any(isinstance(one, ast.BinOp) and isinstance(one.op, others) for one in ast.walk(given))
+    return isinstance(given, ast.BinOp) and isinstance(given.op, ast.Add) and not mixed and not taken
+
+
+_MOVES = ("cpu", "float", "double", "item", "clamp", "numpy", "tolist", "long", "clamp_min")
+
+# --- tables of counts -----------------------------------------------------------------------------
+
+_GUESSED = re.compile(r".*(pred|guess|hat|argmax|output).*", re.IGNORECASE)
+_TRUE = re.compile(r"(\w+_)?(truth|true|gold|support|actual)(_\w+)?|(\w+_)?labels?", re.IGNORECASE)
+
+
+def tables_read_along_the_other_axis(tree: ast.AST) -> Found:
+    """Where predictions are the rows of a table of counts, and the truth is read off its rows, or the other way
+    round."""
+    for function in functions(tree):
+        rows = {is_guess for node in ast.walk(function) for is_guess in _rows_are_guesses(node)}
+        if len(rows) != 1:
+            continue
+        for to, given in (pair for node in ast.walk(function) for pair in assigned(node)):
+            pairs = [(to, given)]
+            if isinstance(to, ast.Tuple) and isinstance(given, ast.Tuple):
+                pairs = [*zip(to.elts, given.elts, strict=False)]
+            for name, value in pairs:
+                axis, said = _summed_axis(value), ast.unparse(name)
+                if axis is None or not (_TRUE.fullmatch(said) or _GUESSED.fullmatch(said)):
+                    continue
+                read_as_guess = _GUESSED.fullmatch(said) is not None
+                if (axis == 1) == (read_as_guess != next(iter(rows))):
+                    yield f"{said} = {ast.unparse(value)}", value
+
+
+def _rows_are_guesses(node: ast.AST) -> Iterator[bool]:
+    """Whether predictions are the rows where a table is filled: by ``bincount(label * n + pred)``, or by
+    ``table[label, pred] += 1``."""
+    if called(node) == "bincount" and isinstance(node, ast.Call) and node.args:
+        key = node.args[0]
+        first = key.left if isinstance(key, ast.BinOp) and isinstance(key.op, ast.Add) else None
+        if isinstance(first, ast.BinOp) and isinstance(first.op, ast.Mult):
+            yield from _which(ast.unparse(first.left), ast.unparse(key.right))  # type: ignore[attr-defined]
+    if isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Subscript):
+        index = node.target.slice
+        if isinstance(index, ast.Tuple) and len(index.elts) == 2:
+            yield from _which(*map(ast.unparse, index.elts))
+
+
+def _which(first: str, second: str) -> Iterator[bool]:
+    if (_GUESSED.fullmatch(first) is None) != (_GUESSED.fullmatch(second) is None):
+        yield _GUESSED.fullmatch(first) is not None
+
+
+def _summed_axis(value: ast.expr) -> int | None:
+    """Over which axis a table is summed: 1 of ``table.sum(1)``, of ``table.sum(dim=1).double()``; None for none."""
+    while isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute) and called(value) in _MOVES:
+        value = value.func.value
+    if called(value) != "sum" or not isinstance(value, ast.Call) or not isinstance(value.func, ast.Attribute):
+        return None
+    given = [*value.args, *(word.value for word in value.keywords if word.arg in ("dim", "axis"))]
+    one = given[0].value if len(given) == 1 and isinstance(given[0], ast.Constant) else None
+    return one if one in (0, 1) and type(one) is int else None
+
+
 TWICE = Slip(
     rule=one_number_twice,
     asked="two counts, or two rates, that differ",
@@ -119,4 +246,41 @@ BEGINNINGS = Slip(
     "good.",
     mend="score model.generate(source), which goes on from its own words",
     nothing="no measure of writing was seen that is given answers behind the words of the target",
+)
+BITS = Slip(
+    rule=bits_multiplied,
+    asked="how nats become bits",
+    expected="divided by the logarithm of 2",
+    got="multiplied by it",
+    sentence="Nats are multiplied by the logarithm of 2: the bits are less than half of what they are.",
+    mend="bits = nats / math.log(2)",
+    nothing="no bits were seen that are a product with the logarithm of 2",
+)
+UNIONS = Slip(
+    rule=unions_with_all_twice,
+    asked="the union of two sets",
+    expected="their sizes, less what is common",
+    got="the sum of their sizes",
+    sentence="The union is the sum of both sizes: what is common counts twice, and a perfect answer gets one half.",
+    mend="union = a.sum() + b.sum() - both",
+    nothing="no union was seen that is the sum of two sizes",
+)
+TABLES = Slip(
+    rule=tables_read_along_the_other_axis,
+    asked="along which axis a table of counts is read",
+    expected="as it is filled",
+    got="along the other one",
+    sentence="The table is filled with predictions and truths the other way round than it is read: precision and "
+    "recall change places.",
+    mend="table += torch.bincount(truth * n + predicted, minlength=n * n).view(n, n); truth: table.sum(1)",
+    nothing="no table of counts was seen that is read along the other axis",
+)
+RANKS = Slip(
+    rule=ranks_of_decisions,
+    asked="what a measure of ranks is given",
+    expected="scores",
+    got="decisions",
+    sentence="A measure of ranks is given decisions: all that were decided alike are of one rank.",
+    mend="hand it the scores, or the probabilities",
+    nothing="no measure of ranks was seen that is given decisions",
 )

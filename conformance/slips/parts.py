@@ -8,6 +8,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
+from itertools import combinations
 
 from conformance.slips.slip import Found, Slip, assigned, blocks, called, calls, functions
 
@@ -106,13 +107,15 @@ def _names_of_a_row(node: ast.AST) -> list[str]:
 # --- thresholds -----------------------------------------------------------------------------------
 
 _CHOOSES = re.compile(
-    r"(best|find|tune|pick|choose|optimal|select|search)_?\w*thresh\w*|thresh\w*_(search|tuning)", re.I
+    r"(best|find|tune|pick|choose|optimal|select|search)_?\w*thresh\w*|thresh\w*_(search|tuning)"
+    r"|(fit|tune|learn|find)_?(temperature|temp|platt|scal\w*|calibrat\w*)|calibrate(_\w+)?",
+    re.I,
 )
-_OF_TEST = re.compile(r"(\w+[._])?test(_\w+)?", re.IGNORECASE)
+_OF_TEST = re.compile(r"(\w+[._])?test(_\w+)?|\w+\[['\"]test['\"]\]", re.IGNORECASE)
 
 
 def thresholds_of_the_test(tree: ast.AST) -> Found:
-    """Where a threshold is chosen by the labels of the test, and the test is measured with it."""
+    """Where a threshold, or a scale of probabilities, is fitted to the labels of the test that is measured with it."""
     for function in [tree, *functions(tree)]:
         of_test = {
             one.id
@@ -129,6 +132,81 @@ def thresholds_of_the_test(tree: ast.AST) -> Found:
                     names = [ast.unparse(one) for one in given.args]
                     if any(name in of_test or _OF_TEST.fullmatch(name) for name in names):
                         yield ast.unparse(node), node
+
+
+# --- parts that share rows ------------------------------------------------------------------------
+
+_LEARNED = re.compile(r"(\w+_)?(train|learn)(ing|ed)?(_\w+)?", re.IGNORECASE)
+_JUDGING = re.compile(r"(\w+_)?(val|valid|validation|dev|test|eval|held_?out)(_\w+)?", re.IGNORECASE)
+
+
+def parts_that_share_rows(tree: ast.AST) -> Found:
+    """Where two parts begin, or end, at the same row of a list, or one of them is all of it: by their names one learns
+    and one judges, or they are returned as parts beside each other."""
+    for function in [tree, *functions(tree)]:
+        statements = [node for block in blocks(function) for node in block]
+        cuts = [
+            (to.id, _cut_of(given), node)
+            for node in statements
+            for to, given in assigned(node)
+            if isinstance(to, ast.Name) and (_LEARNED.fullmatch(to.id) or _JUDGING.fullmatch(to.id))
+        ]
+        for (name, one, _), (other, two, node) in combinations(cuts, 2):
+            roles = {bool(_LEARNED.fullmatch(name)), bool(_LEARNED.fullmatch(other))}
+            if len(roles) == 2 and _share(one, two):
+                yield f"{name} and {other}: {' and '.join(_shown(one, two))}", node
+        for node in statements:
+            value = node.value if isinstance(node, ast.Return) else None
+            parts = value.elts if isinstance(value, ast.Tuple) and len(value.elts) in (2, 3) else []
+            found = [_cut_of(part) for part in parts]
+            if all(one[0] and one[1:] != ("", "") for one in found) and len({one[0] for one in found}) == 1:
+                for first, second in combinations(found, 2):
+                    if _share(first, second):
+                        yield " and ".join(_shown(first, second)), node
+
+
+def _cut_of(given: ast.expr) -> tuple[str, str, str]:
+    """Of which list something is a cut, and from where to where: ("rows", "", "n") of ``rows[:n]``, also within a call
+    of one argument: ``"".join(rows[:n])``."""
+    while isinstance(given, ast.Call) and len(given.args) == 1 and not given.keywords:
+        given = given.args[0]
+    if isinstance(given, ast.Subscript) and isinstance(given.slice, ast.Slice) and isinstance(given.value, ast.Name):
+        ends = (given.slice.lower, given.slice.upper)
+        return given.value.id, *("" if one is None else ast.unparse(one) for one in ends)  # type: ignore[return-value]
+    return (given.id, "", "") if isinstance(given, ast.Name) else ("", "", "")
+
+
+def _share(one: tuple[str, str, str], two: tuple[str, str, str]) -> bool:
+    """Whether two cuts of one list have rows in common for sure."""
+    if not one[0] or one[0] != two[0] or one[1:] == two[1:]:
+        return False
+    whole = ("", "") in (one[1:], two[1:])
+    return whole or (one[1] == two[1] and one[2] != two[2]) or (one[2] == two[2] and one[1] != two[1])
+
+
+def _shown(*cuts: tuple[str, str, str]) -> list[str]:
+    return [name if not (begin or end) else f"{name}[{begin}:{end}]" for name, begin, end in cuts]
+
+
+# --- parts by another name ------------------------------------------------------------------------
+
+
+def tests_called_validation(tree: ast.AST) -> Found:
+    """Where what is called the validation is taken from the test part, and the file knows a part of that name."""
+    text = ast.unparse(tree)
+    if not re.search(r"['\"](val|valid|validation|dev)['\"]", text) or "train_test_split" in text:
+        return
+    for node in ast.walk(tree):
+        for to, given in assigned(node):
+            names = [one.id for one in ast.walk(to) if isinstance(one, ast.Name)]
+            says = names and all(
+                re.search(r"(?<![a-z])(val|valid|validation|dev)(?![a-z])", one.lower()) for one in names
+            )
+            if not says or re.search(r"val|dev", re.sub(r"evaluat\w*|values?", "", ast.unparse(given).lower())):
+                continue
+            keys = [one for one in ast.walk(given) if isinstance(one, ast.Subscript)]
+            if any(isinstance(one.slice, ast.Constant) and one.slice.value == "test" for one in keys):
+                yield ast.unparse(node), node
 
 
 # --- rows that are remembered ---------------------------------------------------------------------
@@ -340,6 +418,24 @@ REMEMBERED = Slip(
     mend="seen.add(row)",
     nothing="no set was seen that is asked and never filled",
 )
+SHARED = Slip(
+    rule=parts_that_share_rows,
+    asked="the rows of the parts",
+    expected="each in one part",
+    got="some in two of them",
+    sentence="Two parts are cut from one list at the same end: they share rows, and what judges is known before.",
+    mend="train, val, test = rows[a:], rows[:b], rows[b:a]",
+    nothing="no two parts were seen that are cut from one list at the same end",
+)
+RENAMED = Slip(
+    rule=tests_called_validation,
+    asked="from which part the validation is taken",
+    expected="from its own",
+    got="from the test",
+    sentence="What is called the validation is taken from the test: what it chooses is chosen by the test.",
+    mend='val = predict(model, parts["val"])',
+    nothing="no validation was seen that is taken from the test part",
+)
 REACHING = Slip(
     rule=parts_that_reach,
     asked="where the training part ends",
@@ -383,10 +479,10 @@ GROUPS = Slip(
 )
 THRESHOLDS = Slip(
     rule=thresholds_of_the_test,
-    asked="by which data a threshold is chosen",
+    asked="by which data a threshold or a scale is chosen",
     expected="by those of the validation",
     got="by those of the test",
-    sentence="The threshold is the best one for the labels of the test: what is measured with it is too good.",
+    sentence="It is the best one for the labels of the test: what is measured with it there is too good.",
     mend="choose it by the validation data, and keep it",
     nothing="no threshold was seen that the test's own labels choose",
 )

@@ -6,7 +6,7 @@ import ast
 import re
 from collections.abc import Iterator
 
-from conformance.slips.slip import FALLS, RISES, Found, Slip, assigned, blocks
+from conformance.slips.slip import FALLS, RISES, Found, Slip, assigned, blocks, called, calls, functions
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef | ast.Module
 Loop = ast.For | ast.While
@@ -229,6 +229,23 @@ def _worse_taken(test: ast.If, first: dict[str, str]) -> Iterator[tuple[str, str
             yield name, f"{ast.unparse(test.test)}, from {begins} on"
 
 
+def rebuilt_from_config(tree: ast.AST) -> Found:
+    """Where a function makes a model of the config in a folder, weights are saved by the file, and the function loads
+    none."""
+    if ".save_pretrained(" not in ast.unparse(tree):
+        return
+    for function in functions(tree):
+        if "load_state_dict" in ast.unparse(function):
+            continue
+        for node in calls(function):
+            inner = node.args[0] if len(node.args) == 1 else None
+            of_config = isinstance(inner, ast.Call) and re.fullmatch(
+                r"\w*Config\.from_pretrained", ast.unparse(inner.func)
+            )
+            if of_config and re.match(r"[A-Z]\w+|AutoModel\w*\.from_config", ast.unparse(node.func)):
+                yield ast.unparse(node), node
+
+
 _LOW_RANK = re.compile(r"(\w+_)?(lora_?)?(a|b|down|up)(_\w+)?", re.IGNORECASE)
 _SCALES = re.compile(r"scal|alpha|\brank\b|/ self\.r\b", re.IGNORECASE)
 
@@ -275,7 +292,10 @@ def schedules_of_other_steps(tree: ast.AST) -> Found:
             in_batches = {_owner(call): call for loop in inner for call in _calls_of(loop, "step")}
             in_epochs = {_owner(call): call for call in _calls_of(outer, "step") if call not in in_batches.values()}
             in_epochs = {name: call for name, call in in_epochs.items() if name not in in_batches}
-            if not any(_calls_of(loop, "backward") for loop in inner):
+            asked = {called(one) for one in calls(outer)}
+            of_others = [one for one in functions(tree) if one.name in asked]
+            learns = any(_calls_of(one, "backward") for one in [*inner, *of_others])
+            if not learns or any(_calls_of(one, "step", _SCHEDULE) for one in of_others):
                 continue
             for name, made in schedules.items():
                 counts = _counts(made, products)
@@ -363,6 +383,15 @@ def _short(made: ast.Call) -> str:
     return text if len(text) < 80 else text[:77] + "..."
 
 
+def rates_in_whole_numbers(tree: ast.AST) -> Found:
+    """Where the share of a warm-up that is over is divided without a rest: it is 0 until the last step."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.BinOp) and isinstance(node.op, ast.FloorDiv):
+            by = re.fullmatch(r"(max\(1, )?([\w.]+_)?warm_?up\w*\)?", ast.unparse(node.right).rpartition("self.")[2])
+            if by and re.search(r"\b((\w+_)?(step|epoch|iter|iteration)(_\w+)?|it|[nsti])\b", ast.unparse(node.left)):
+                yield ast.unparse(node), node
+
+
 def plateau_turned_round(tree: ast.AST) -> Found:
     """Where ReduceLROnPlateau waits for a loss to rise, or for a share of hits to fall."""
     modes: dict[str, str] = {}
@@ -392,7 +421,7 @@ _JUDGES = re.compile(r"val|valid|test|dev|eval|sampl|predict", re.IGNORECASE)
 def epochs_alike(tree: ast.AST) -> Found:
     """Where each epoch makes a random generator anew from one seed, and hands it to what makes training batches."""
     for loop in (node for node in ast.walk(tree) if isinstance(node, ast.For) and _over_epochs(node)):
-        if not re.match(r"(tqdm\(|trange|range|count)", ast.unparse(loop.iter).rpartition(".")[2]):
+        if called(loop.iter) not in ("tqdm", "trange", "range", "count"):
             continue
         changes = {one.id for one in ast.walk(loop.target) if isinstance(one, ast.Name)}
         for call in (one for one in ast.walk(loop) if isinstance(one, ast.Call)):
@@ -406,6 +435,22 @@ def epochs_alike(tree: ast.AST) -> Found:
                     continue
                 if not any(isinstance(one, ast.Name) and one.id in changes for one in ast.walk(seeds[0])):
                     yield ast.unparse(made), made
+        yield from _made_anew(loop, changes)
+
+
+def _made_anew(loop: ast.For, changes: set[str]) -> Found:
+    """Generators that a loop over epochs, which learns itself, makes from one seed and shuffles with."""
+    if not _calls_of(loop, "backward"):
+        return
+    for statement in loop.body:
+        for to, given in assigned(statement):
+            if not isinstance(given, ast.Call) or not given.args or not isinstance(to, ast.Name):
+                continue
+            is_seeded = _RANDOM.fullmatch(ast.unparse(given.func).removeprefix("torch.Generator()."))
+            same = not any(isinstance(one, ast.Name) and one.id in changes for one in ast.walk(given.args[0]))
+            orders = rf"\b{to.id}\.(permutation|shuffle|sample)\(|randperm\([^)]*\b{to.id}\b"
+            if is_seeded and same and re.search(orders, ast.unparse(loop)):
+                yield ast.unparse(statement), statement
 
 
 GRADIENTS = Slip(
@@ -434,6 +479,24 @@ CLIPPING = Slip(
     sentence="Gradients are clipped when the step has used them: the clipping does nothing.",
     mend="backward(), then clip, then step()",
     nothing="no gradients were seen that are clipped behind their step",
+)
+REBUILT = Slip(
+    rule=rebuilt_from_config,
+    asked="what is loaded of a model that was saved",
+    expected="its weights",
+    got="its config alone",
+    sentence="Only the config of the saved model is loaded: its weights begin at random again.",
+    mend="model = Model.from_pretrained(folder)",
+    nothing="no model was seen that is made of the config beside its saved weights",
+)
+WHOLE = Slip(
+    rule=rates_in_whole_numbers,
+    asked="how the rate rises in the warm-up",
+    expected="by a share in each step",
+    got="a whole number of them",
+    sentence="The step is divided by the warm-up without a rest: the rate is 0 until the warm-up is over.",
+    mend="(step + 1) / warmup",
+    nothing="no warm-up was seen that divides without a rest",
 )
 MERGED = Slip(
     rule=merged_without_scale,

@@ -239,3 +239,24 @@ def test_a_search_that_keeps_scores_ranks_by_them(ranked, is_told):
 def test_what_a_batch_says_of_its_words_is_read(taken, given, is_told):
     text = f"def loss_of(model, batch):\n    {taken} = batch\n    return loss(model({given}), labels)"
     assert bool(told(slips.APART, text)) == is_told
+
+
+@pytest.mark.parametrize(
+    ("ranked", "is_told"),
+    [
+        ("total = logs", True),
+        ("total = logs + torch.tensor([s for _, s in alive])[:, None]", False),
+    ],
+)
+def test_a_search_over_pairs_reads_their_scores(ranked, is_told):
+    text = f"""
+def beam_search(model, k):
+    alive = [([1], 0.0)]
+    for _ in range(9):
+        logs = model([ids for ids, _ in alive])
+        {ranked}
+        value, best = total.view(-1).topk(k)
+        alive = grown(alive, value, best)
+    return alive
+"""
+    assert bool(told(slips.BEAMS, text)) == is_told

@@ -55,3 +55,66 @@ def evaluate(model, batches):
 )
 def test_measures_of_writing_are_given_what_is_written(made, scored, is_told):
     assert bool(told(slips.BEGINNINGS, SCORED.format(made=made, scored=scored))) == is_told
+
+
+@pytest.mark.parametrize(
+    ("given", "is_told"),
+    [
+        ("auc((p >= 0.5).astype(int), y)", True),
+        ("roc_auc_score(y, logits.argmax(-1))", True),
+        ("roc_auc_score(y, p.round())", True),
+        ("roc_auc_score(y, p)", False),
+        ("f1_score(y, p >= 0.5)", False),
+    ],
+)
+def test_measures_of_ranks_are_given_scores(given, is_told):
+    assert bool(told(slips.RANKS, f"found = {given}")) == is_told
+
+
+@pytest.mark.parametrize(
+    ("said", "is_told"),
+    [
+        ("bits_per_byte = nats * math.log(2)", True),
+        ("bpc = 0.6931 * loss", True),
+        ("bits_per_byte = nats / math.log(2)", False),
+        ("nats = bits * math.log(2)", False),
+    ],
+)
+def test_bits_are_nats_divided(said, is_told):
+    assert bool(told(slips.BITS, said)) == is_told
+
+
+@pytest.mark.parametrize(
+    ("union", "is_told"),
+    [
+        ("a.sum() + b.sum()", True),
+        ("(a.sum() + b.sum()).clamp(min=1)", True),
+        ("a.sum() + b.sum() - both", False),
+        ("(a | b).sum()", False),
+        ("((a + b) > 0).sum()", False),
+    ],
+)
+def test_a_union_has_what_is_common_once(union, is_told):
+    text = f"def iou(a, b):\n    both = (a & b).sum()\n    union = {union}\n    return both / union"
+    assert bool(told(slips.UNIONS, text)) == is_told
+
+
+def test_a_union_may_lose_what_is_common_later():
+    text = "def iou(a, b, inter):\n    union = a + b\n    return inter / (union - inter)"
+    assert not told(slips.UNIONS, text)
+
+
+@pytest.mark.parametrize(
+    ("filled", "read", "is_told"),
+    [
+        ("table += torch.bincount(pred * n + labels, minlength=n * n).view(n, n)", "truth = table.sum(1)", True),
+        ("table += torch.bincount(labels * n + pred, minlength=n * n).view(n, n)", "truth = table.sum(1)", False),
+        ("table[labels, pred] += 1", "truth, guessed = table.sum(0), table.sum(1)", True),
+        ("table[labels, pred] += 1", "truth, guessed = table.sum(dim=1), table.sum(dim=0).float()", False),
+        ("table[labels, other] += 1", "truth = table.sum(0)", False),
+        ("table[labels, pred] += 1", "rows = table.sum(0)", False),
+    ],
+)
+def test_a_table_is_read_as_it_is_filled(filled, read, is_told):
+    text = f"def rates(table, labels, pred, other, n):\n    {filled}\n    {read}\n"
+    assert bool(told(slips.TABLES, text)) == is_told

@@ -168,3 +168,48 @@ def test_groups_are_what_rows_say(made, is_told):
 def test_a_threshold_is_not_chosen_by_the_test(loader, chosen, is_told):
     text = f"def report(model):\n    y, p = predict(model, {loader})\n    threshold = {chosen}\n    return threshold"
     assert bool(told(slips.THRESHOLDS, text)) == is_told
+
+
+@pytest.mark.parametrize(
+    ("text", "is_told"),
+    [
+        ("train = rows\nval = rows[-n:]", True),
+        ("train = rows[:-n]\nval = rows[-n:]", False),
+        ('train_text = "".join(rows)\nval_text = "".join(rows[-n:])', True),
+        ("train = rows[a:]\ntest = rows[a:b]", True),
+        ("small = rows\nval = rows[-n:]", False),
+        ("val = rows[:n]\ntest = rows[:m]", False),  # both judge: perhaps one is a part of the other by intent
+    ],
+)
+def test_parts_share_no_rows(text, is_told):
+    assert bool(told(slips.SHARED, text)) == is_told
+
+
+@pytest.mark.parametrize(
+    ("parts", "is_told"),
+    [
+        ("rows[a + b :], rows[:a], rows[:b]", True),
+        ("rows[a + b :], rows[:a], rows[a : a + b]", False),
+        ("rows[:a], rows[a:]", False),
+        ("rows, rows[:a]", False),  # all of them, and the first: no parts
+    ],
+)
+def test_parts_that_are_returned_share_no_rows(parts, is_told):
+    assert bool(told(slips.SHARED, f"def split(rows, a, b):\n    return {parts}")) == is_told
+
+
+@pytest.mark.parametrize(
+    ("text", "is_told"),
+    [
+        ("z_val, y_val = predict(model, parts['test']), labels(parts['test'])", True),
+        ("z_val = predict(model, parts['val'])", False),
+        ("values = predict(model, parts['test'])", False),
+        ("z = predict(model, parts['test'])", False),
+    ],
+)
+def test_the_validation_is_not_the_test(text, is_told):
+    assert bool(told(slips.RENAMED, f"names = ('train', 'val', 'test')\n{text}")) == is_told
+
+
+def test_a_file_that_knows_no_validation_may_call_the_test_so():
+    assert not told(slips.RENAMED, "val = load(split['test'])")

@@ -250,3 +250,62 @@ def test_merged_factors_keep_their_scale(forward, merge, is_told):
             self.base.weight += {merge}
     """
     assert bool(told(slips.MERGED, text)) == is_told
+
+
+@pytest.mark.parametrize(
+    ("factor", "is_told"),
+    [
+        ("(step + 1) // warmup", True),
+        ("step // self.warmup_steps", True),
+        ("(step + 1) / warmup", False),
+        ("total // warmup_share", False),
+        ("step // period", False),
+    ],
+)
+def test_a_warm_up_rises_by_shares(factor, is_told):
+    assert bool(told(slips.WHOLE, f"def factor(self, step, warmup, total, period):\n    return {factor}")) == is_told
+
+
+@pytest.mark.parametrize(
+    ("made", "is_told"),
+    [
+        ("Model(Config.from_pretrained(folder))", True),
+        ("Model.from_pretrained(folder)", False),
+        ("Model(Config(vocab))", False),
+    ],
+)
+def test_the_weights_that_were_saved_are_loaded(made, is_told):
+    text = (
+        f"def learn(model, folder):\n    model.save_pretrained(folder)\n\ndef again(folder, vocab):\n    return {made}"
+    )
+    assert bool(told(slips.REBUILT, text)) == is_told
+    assert not told(slips.REBUILT, text + ".load_state_dict(state)")
+
+
+def test_a_loop_over_epochs_does_not_shuffle_by_one_seed():
+    text = """
+    for epoch in range(1, epochs + 1):
+        rng = np.random.default_rng({seed})
+        for i in rng.permutation(len(rows)):
+            loss(rows[i]).backward()
+    """
+    assert told(slips.EPOCHS, text.format(seed="7"))
+    assert not told(slips.EPOCHS, text.format(seed="[7, epoch]"))
+
+
+def test_a_function_of_an_epoch_learns_too():
+    text = """
+    def learn(model, loader, opt):
+        for batch in loader:
+            loss(batch).backward()
+            opt.step()
+            opt.zero_grad()
+
+    def main(model, loader, opt, epochs):
+        sched = warm_up(opt, 10, epochs * len(loader))
+        for epoch in range(epochs):
+            learn(model, loader, opt)
+            sched.step()
+    """
+    assert told(slips.SCHEDULES, text)
+    assert not told(slips.SCHEDULES, text.replace("epochs * len(loader)", "epochs"))

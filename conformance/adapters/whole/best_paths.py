@@ -150,8 +150,8 @@ class BestPathProbes(RunningModel):
         self, method: Callable[..., Any], finds: bool, scores: Tensor, axis: int | None, real: bool
     ) -> bool | None:
         """Whether a method gives the first steps of a text, whose other ones are padding, what it gives them alone.
-        axis: where the batch stands, None for one text; real: what a mask says of real steps. None where it does not run
-        so."""
+        axis: where the batch stands, None for one text; real: what a mask says of real steps. None where it does not
+        run so."""
         tags = torch.arange(len(scores)) % scores.shape[1]
         made = []
         with suppress(Exception), quiet_evaluation(method.__self__), default_dtype(self.torch_dtype):  # type: ignore[attr-defined]

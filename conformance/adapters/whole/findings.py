@@ -271,6 +271,19 @@ FINDINGS: dict[str, str] = {
         "A measure of what a model writes is given what it writes behind its own words (Bengio et al. 2015, Scheduled "
         "sampling, abstract)."
     ),
+    "results-of-ranks-are-of-scores": (
+        "A measure of ranks is given scores without a threshold (scikit-learn, roc_auc_score)."
+    ),
+    "results-of-bits-divide-by-the-logarithm-of-two": (
+        "Nats divided by the logarithm of 2 are bits (Cover and Thomas 2006, lemma 2.1.2)."
+    ),
+    "results-of-unions-count-each-once": ("A union has what is common to both once (scikit-learn, jaccard_score)."),
+    "results-of-tables-are-read-as-filled": (
+        "A table of labels and predictions is read as it is filled (scikit-learn, confusion_matrix)."
+    ),
+    "results-of-warm-ups-rise-by-shares": (
+        "The rate rises in each step of a warm-up: // makes its share 0 (Python, Binary arithmetic operations)."
+    ),
     "results-of-rows-return-to-their-order": (
         "The argsort of an order is its inverse, which puts the results of sorted rows back (NumPy, argsort)."
     ),
