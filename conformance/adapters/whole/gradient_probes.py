@@ -166,9 +166,10 @@ class GradientProbes(RunningModel):
         return twin._reached(names, inputs)
 
     def reached_in_training(self, names: list[str], inputs: Mapping[str, Any]) -> set[str]:
-        """Those of these parameters that the result depends on in training mode alone: of the noise of a router."""
+        """Those of these parameters that anything of a result depends on in training mode alone: the noise of a
+        router."""
         with suppress(Exception):
-            return self.twin()._reached(names, inputs, training=True)
+            return self.twin()._reached(names, inputs, training=True) - self.twin()._reached(names, inputs)
         return set()
 
     def _reached(self, names: list[str], inputs: Mapping[str, Any], training: bool = False) -> set[str]:
