@@ -108,18 +108,23 @@ _OF_RANKS = re.compile(r"(\w+_)?(roc_?)?auc(_score|_roc)?|roc_auc_score|average_
 
 
 def ranks_of_decisions(tree: ast.AST) -> Found:
-    """Where a measure of ranks is given decisions: numbers that are compared, rounded, or the best class."""
+    """Where a measure of ranks is given decisions: numbers that are compared with a threshold, or rounded, or the best
+    class. scikit-learn's take the labels first, which may be compared."""
     for node in calls(tree):
-        if not _OF_RANKS.fullmatch(called(node)):
+        name = called(node)
+        if not _OF_RANKS.fullmatch(name):
             continue
-        for one in node.args[:2]:
+        for one in node.args[1:2] if name.endswith(("_score", "_curve")) else node.args[:2]:
             while (
                 isinstance(one, ast.Call) and isinstance(one.func, ast.Attribute) and called(one) in (*_MOVES, "astype")
             ):
                 one = one.func.value
-            if isinstance(one, ast.Compare) or called(one) in ("argmax", "round", "predict_classes"):
+            decided = isinstance(one, ast.Compare) and isinstance(one.ops[0], ast.Gt | ast.GtE | ast.Lt | ast.LtE)
+            if (decided and not _TRUE_ONES.match(ast.unparse(one))) or called(one) in ("argmax", "round"):
                 yield ast.unparse(node), node
 
+
+_TRUE_ONES = re.compile(r"\(?(\w+[._])?(y|labels?|targets?|truth|gold|true)\b", re.IGNORECASE)
 
 # --- bits -----------------------------------------------------------------------------------------
 

@@ -140,6 +140,9 @@ _LEARNED = re.compile(r"(\w+_)?(train|learn)(ing|ed)?(_\w+)?", re.IGNORECASE)
 _JUDGING = re.compile(r"(\w+_)?(val|valid|validation|dev|test|eval|held_?out)(_\w+)?", re.IGNORECASE)
 
 
+_FORMS = re.compile(r"(join|list|tuple|set|sorted|array|asarray|tensor|as_tensor|from_numpy|deepcopy)$|[A-Z]")
+
+
 def parts_that_share_rows(tree: ast.AST) -> Found:
     """Where two parts begin, or end, at the same row of a list, or one of them is all of it: by their names one learns
     and one judges, or they are returned as parts beside each other."""
@@ -166,9 +169,9 @@ def parts_that_share_rows(tree: ast.AST) -> Found:
 
 
 def _cut_of(given: ast.expr) -> tuple[str, str, str]:
-    """Of which list something is a cut, and from where to where: ("rows", "", "n") of ``rows[:n]``, also within a call
-    of one argument: ``"".join(rows[:n])``."""
-    while isinstance(given, ast.Call) and len(given.args) == 1 and not given.keywords:
+    """Of which list something is a cut, and from where to where: ("rows", "", "n") of ``rows[:n]``, also where it is
+    put into another form: ``"".join(rows[:n])``, ``Rows(rows[:n])``."""
+    while isinstance(given, ast.Call) and len(given.args) == 1 and _FORMS.match(called(given)):
         given = given.args[0]
     if isinstance(given, ast.Subscript) and isinstance(given.slice, ast.Slice) and isinstance(given.value, ast.Name):
         ends = (given.slice.lower, given.slice.upper)

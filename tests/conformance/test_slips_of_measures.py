@@ -64,6 +64,9 @@ def test_measures_of_writing_are_given_what_is_written(made, scored, is_told):
         ("roc_auc_score(y, logits.argmax(-1))", True),
         ("roc_auc_score(y, p.round())", True),
         ("roc_auc_score(y, p)", False),
+        ("roc_auc_score(y == k, p[:, k])", False),  # one class against the others
+        ("roc_auc_score(y > 0, p)", False),
+        ("auc(labels > 0, scores)", False),
         ("f1_score(y, p >= 0.5)", False),
     ],
 )

@@ -177,6 +177,8 @@ def test_a_threshold_is_not_chosen_by_the_test(loader, chosen, is_told):
         ("train = rows[:-n]\nval = rows[-n:]", False),
         ('train_text = "".join(rows)\nval_text = "".join(rows[-n:])', True),
         ("train = rows[a:]\ntest = rows[a:b]", True),
+        ("train_set = Rows(rows)\ntest_set = Rows(rows[:n])", True),
+        ("train_loss = mean_loss(rows)\ntest_loss = mean_loss(rows[:n])", False),  # numbers
         ("small = rows\nval = rows[-n:]", False),
         ("val = rows[:n]\ntest = rows[:m]", False),  # both judge: perhaps one is a part of the other by intent
     ],
