@@ -140,12 +140,13 @@ _LEARNED = re.compile(r"(\w+_)?(train|learn)(ing|ed)?(_\w+)?", re.IGNORECASE)
 _JUDGING = re.compile(r"(\w+_)?(val|valid|validation|dev|test|eval|held_?out)(_\w+)?", re.IGNORECASE)
 
 
+_SPLITS = re.compile(r"split|part|fold|divide|load|read|data", re.IGNORECASE)
 _FORMS = re.compile(r"(join|list|tuple|set|sorted|array|asarray|tensor|as_tensor|from_numpy|deepcopy)$|[A-Z]")
 
 
 def parts_that_share_rows(tree: ast.AST) -> Found:
     """Where two parts begin, or end, at the same row of a list, or one of them is all of it: by their names one learns
-    and one judges, or they are returned as parts beside each other."""
+    and one judges, or a function that splits data returns them beside each other."""
     for function in [tree, *functions(tree)]:
         statements = [node for block in blocks(function) for node in block]
         cuts = [
@@ -158,7 +159,8 @@ def parts_that_share_rows(tree: ast.AST) -> Found:
             roles = {bool(_LEARNED.fullmatch(name)), bool(_LEARNED.fullmatch(other))}
             if len(roles) == 2 and _share(one, two):
                 yield f"{name} and {other}: {' and '.join(_shown(one, two))}", node
-        for node in statements:
+        makes_parts = isinstance(function, ast.FunctionDef) and _SPLITS.search(function.name)
+        for node in statements if makes_parts else ():
             value = node.value if isinstance(node, ast.Return) else None
             parts = value.elts if isinstance(value, ast.Tuple) and len(value.elts) in (2, 3) else []
             found = [_cut_of(part) for part in parts]
@@ -485,7 +487,8 @@ THRESHOLDS = Slip(
     asked="by which data a threshold or a scale is chosen",
     expected="by those of the validation",
     got="by those of the test",
-    sentence="It is the best one for the labels of the test: what is measured with it there is too good.",
+    sentence="The threshold, or the scale, is the best one for the labels of the test: what is measured with it there "
+    "is too good.",
     mend="choose it by the validation data, and keep it",
     nothing="no threshold was seen that the test's own labels choose",
 )

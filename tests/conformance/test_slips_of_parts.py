@@ -198,6 +198,7 @@ def test_parts_share_no_rows(text, is_told):
 )
 def test_parts_that_are_returned_share_no_rows(parts, is_told):
     assert bool(told(slips.SHARED, f"def split(rows, a, b):\n    return {parts}")) == is_told
+    assert not told(slips.SHARED, f"def windows(rows, a, b):\n    return {parts}")  # a past, and the whole of it
 
 
 @pytest.mark.parametrize(
