@@ -2,6 +2,7 @@
 
 making      from what the user pointed at (a class, a function, an expression, an instance) to modules
 usage       what the user's own files show about how a class is constructed and called, read as syntax
+collating   what the functions that make batches show of their shapes
 in_place    a component that its model sets up, taken out of that model
 lazy        sizes for layers that learn them from the first call
 classmethods   classes that a classmethod of their own makes

@@ -21,6 +21,7 @@ from conformance.adapters.whole.batches import packed_in
 from conformance.adapters.whole.beside import Climbed
 from conformance.adapters.whole.calling import Calling, Input
 from conformance.adapters.whole.chained import has_two_stacks
+from conformance.adapters.whole.collating import told_by_batches
 from conformance.adapters.whole.fillers import (
     AllOf,
     Beside,
@@ -108,6 +109,11 @@ class Proposals:
         self.given = self._named(given)
         self.climbed: Climbed | None = None
         self.told = _told(module, [p.name for p in self.parameters])
+        if self.packed:
+            batches = told_by_batches(type(module), [p.name for p in self.parameters])
+            self.told = {
+                name: self.told.get(name, Told()).over(batches.get(name, Told())) for name in {**self.told, **batches}
+            }
 
     def _named(self, given: Sequence[Shape]) -> dict[str, Shape]:
         """The stated inputs by the parameters of forward: by name, the nameless ones in order. Raises StatedError."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 import time
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -42,17 +43,10 @@ SECONDS, LEFT = 20.0, 3.0
 """Of processor time, after which no other way to call is tried: a large model runs slowly, and should be told why.
 LEFT: after a run that gave a loss only."""
 
-_ALL_REAL = (
-    torch.ones(B, T, dtype=torch.bool),
-    torch.ones(B, T),
-    torch.zeros(B, T, dtype=torch.bool),
-    torch.ones(1, 1, 1, dtype=torch.bool),
-    torch.zeros(1, 1, 1, dtype=torch.bool),
-)
-"""Masks that hide nothing in some convention: (B, T), then one number for all rows of scores."""
 _MANY_TIMES = 8
 """So many times the least that a model takes, where that gives few answers."""
 
+_MOST_LENGTHS_OF_MASKS = 2
 _MOST_HINTS = 3
 """So many lengths that the first error speaks of are tried."""
 
@@ -199,7 +193,7 @@ class _Finder:
         def run(values: Mapping[str, Tensor]) -> Ran:
             """The run that comes furthest with a way to fill the masks that forward requires: all is real."""
             best = Ran(-1)
-            for mask in _ALL_REAL if masks else (None,):
+            for mask in _all_real(values) if masks else (None,):
                 ran = run_once({**values, **dict.fromkeys(masks, mask)})
                 best = ran if ran.done or ran.operations > best.operations else best
                 if best.done:
@@ -420,6 +414,16 @@ class _Failed:
         """Whether another calling has other masks, all of which are there, and all else alike."""
         there = all(mask.how != NONE for one in (self.calling, other) for mask in one.masks)
         return there and bool(other.masks) and replace(self.calling, masks=()) == replace(other, masks=())
+
+
+def _all_real(values: Mapping[str, Tensor]) -> Iterator[Tensor]:
+    """Masks that hide nothing in some convention: (B, T) for the lengths that most inputs have, then one number for all
+    rows of scores."""
+    lengths = Counter(value.shape[1] for value in values.values() if value.ndim > 1)
+    for length, _ in lengths.most_common(_MOST_LENGTHS_OF_MASKS):
+        yield from (torch.ones(B, length, dtype=torch.bool), torch.ones(B, length))
+        yield torch.zeros(B, length, dtype=torch.bool)
+    yield from (torch.ones(1, 1, 1, dtype=torch.bool), torch.zeros(1, 1, 1, dtype=torch.bool))
 
 
 def _words(known: Climbed) -> list[str]:
