@@ -1,7 +1,7 @@
 """Slips of the parts of the data, that the text of a file shows by itself: splits that are not what their function's
-name promises, groups that are torn apart, thresholds that the test chooses, rows that are asked for and never
-remembered, a part that learns and reaches into the one that judges, numbers that are fitted to all, pictures that are
-mirrored where their classes are left and right."""
+name promises, groups that are torn apart, thresholds that the test chooses, parts that share rows, a validation that is
+the test, rows that are asked for and never remembered, a part that learns and reaches into the one that judges, numbers
+that are fitted to all, pictures that are mirrored where their classes are left and right."""
 
 from __future__ import annotations
 
@@ -138,8 +138,6 @@ def thresholds_of_the_test(tree: ast.AST) -> Found:
 
 _LEARNED = re.compile(r"(\w+_)?(train|learn)(ing|ed)?(_\w+)?", re.IGNORECASE)
 _JUDGING = re.compile(r"(\w+_)?(val|valid|validation|dev|test|eval|held_?out)(_\w+)?", re.IGNORECASE)
-
-
 _SPLITS = re.compile(r"split|part|fold|divide|load|read|data", re.IGNORECASE)
 _FORMS = re.compile(r"(join|list|tuple|set|sorted|array|asarray|tensor|as_tensor|from_numpy|deepcopy)$|[A-Z]")
 
@@ -196,6 +194,9 @@ def _shown(*cuts: tuple[str, str, str]) -> list[str]:
 # --- parts by another name ------------------------------------------------------------------------
 
 
+_VALIDATION = re.compile(r"(?<![a-z])(val|valid|validation|dev)(?![a-z])", re.IGNORECASE)
+
+
 def tests_called_validation(tree: ast.AST) -> Found:
     """Where what is called the validation is taken from the test part, and the file knows a part of that name."""
     text = ast.unparse(tree)
@@ -204,13 +205,10 @@ def tests_called_validation(tree: ast.AST) -> Found:
     for node in ast.walk(tree):
         for to, given in assigned(node):
             names = [one.id for one in ast.walk(to) if isinstance(one, ast.Name)]
-            says = names and all(
-                re.search(r"(?<![a-z])(val|valid|validation|dev)(?![a-z])", one.lower()) for one in names
-            )
-            if not says or re.search(r"val|dev", re.sub(r"evaluat\w*|values?", "", ast.unparse(given).lower())):
+            if not names or not all(map(_VALIDATION.search, names)) or _VALIDATION.search(ast.unparse(given)):
                 continue
-            keys = [one for one in ast.walk(given) if isinstance(one, ast.Subscript)]
-            if any(isinstance(one.slice, ast.Constant) and one.slice.value == "test" for one in keys):
+            keys = [one.slice for one in ast.walk(given) if isinstance(one, ast.Subscript)]
+            if any(isinstance(key, ast.Constant) and key.value == "test" for key in keys):
                 yield ast.unparse(node), node
 
 
@@ -350,17 +348,21 @@ def _whole(of: str, given: dict[str, ast.expr]) -> bool:
 _AWARE = re.compile(r"swap|mirror|opposite|counterpart|partner|flip\w*_(label|class|id|map|target)", re.IGNORECASE)
 _SIDE = re.compile(r"(.*[^a-z])?(left|right)([^a-z].*)?", re.IGNORECASE)
 _LABELS = re.compile(r"y|ys|labels?|targets?|lbl|cls", re.IGNORECASE)
+_VARIES = re.compile(r"augment|jitter|distort|var(y|ied|iant)", re.IGNORECASE)
+_DRAWN = re.compile(r"rand|rng\.|bernoulli", re.IGNORECASE)
 _LAST_AXIS = re.compile(r"\(?\[?-1,?\]?\)?|\(?\[?3,?\]?\)?")
 
 
 def mirrored(tree: ast.AST) -> Found:
-    """Where pictures are mirrored, their labels are left as they are, and two of the classes are left and right."""
+    """Where pictures are mirrored by chance, their labels are left as they are, and two of the classes are left and
+    right."""
     if (sides := _sides(tree)) is None:
         return
     for node in ast.walk(tree):
         if isinstance(node, ast.Call | ast.Subscript) and _mirrors(node):
             around = [one for one in functions(tree) if node in ast.walk(one)]
-            if not around or not _minds(around[-1], node):
+            varies = called(node) == "RandomHorizontalFlip" or (bool(around) and _is_by_chance(around[-1], node))
+            if varies and not (around and _minds(around[-1], node)):
                 yield f"{ast.unparse(node)}, where classes are {sides[0]} and {sides[1]}", node
 
 
@@ -388,6 +390,32 @@ def _mirrors(node: ast.Call | ast.Subscript) -> bool:
     given = [*node.args, *(one.value for one in node.keywords)]
     axes = given[1:] if ast.unparse(node.func.value) in ("torch", "np", "numpy") else given
     return len(axes) == 1 and _LAST_AXIS.fullmatch(ast.unparse(axes[0])) is not None
+
+
+def _is_by_chance(function: ast.FunctionDef, flip: ast.AST) -> bool:
+    """Whether a function mirrors some pictures and not others, by chance: a picture that is put beside its mirror, or
+    a task that is to mirror, is no variety of one."""
+    if _VARIES.search(function.name):
+        return True
+    coins = {
+        name.id
+        for node in ast.walk(function)
+        for to, given in assigned(node)
+        if _DRAWN.search(ast.unparse(given)) and any(isinstance(one, ast.Compare) for one in ast.walk(given))
+        for name in ast.walk(to)
+        if isinstance(name, ast.Name)
+    }
+    for node in ast.walk(function):
+        asked: list[ast.expr] = [node.test] if isinstance(node, ast.If | ast.IfExp) else []
+        asked += node.args[:1] if isinstance(node, ast.Call) and called(node) == "where" else []
+        asked += [to.slice for to, _ in assigned(node) if isinstance(to, ast.Subscript)]
+        tosses = any(
+            _DRAWN.search(ast.unparse(one)) or coins & {name.id for name in ast.walk(one) if isinstance(name, ast.Name)}
+            for one in asked
+        )
+        if tosses and flip in ast.walk(node):
+            return True
+    return False
 
 
 def _minds(function: ast.FunctionDef, flip: ast.AST) -> bool:

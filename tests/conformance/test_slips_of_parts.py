@@ -2,16 +2,10 @@
 
 from __future__ import annotations
 
-import ast
-from textwrap import dedent
-
 import pytest
+from rules_of_text import told
 
 from conformance.slips import parts as slips
-
-
-def told(slip, text):
-    return [written for written, _ in slip.rule(ast.parse(dedent(text)))]
 
 
 @pytest.mark.parametrize(
@@ -114,6 +108,23 @@ def test_a_scaler_is_fitted_to_the_training_part(fitted, is_told):
 )
 def test_a_mirrored_picture_changes_its_side(names, body, is_told):
     assert bool(told(slips.MIRRORS, f"CLASSES = {names}\ndef augment(x, y):\n    {body}")) == is_told
+
+
+@pytest.mark.parametrize(
+    ("body", "is_told"),
+    [
+        ("return x.flip(-1) if random.random() < 0.5 else x", True),
+        ("if torch.rand(1) < 0.5:\n        x = x.flip(-1)\n    return x", True),
+        ("coin = rng.random(len(x)) < 0.5\n    return torch.where(coin[:, None], x.flip(-1), x)", True),
+        ("coin = torch.rand(len(x)) < 0.5\n    x[coin] = x[coin].flip(-1)\n    return x", True),
+        ("return np.hstack([x, np.fliplr(x)])", False),  # a symmetric picture
+        ("return np.array_equal(x, np.fliplr(x))", False),
+        ("rule = rng.randint(3)\n    return np.fliplr(x) if rule == 2 else x", False),  # the task is to mirror
+    ],
+)
+def test_a_mirror_is_a_variety_where_it_is_drawn(body, is_told):
+    text = f'SIDES = ["left", "right", "up"]\ndef made(x):\n    {body}'
+    assert bool(told(slips.MIRRORS, text)) == is_told
 
 
 SPLIT = """
