@@ -10,7 +10,7 @@ from conformance.checks.watched_gradients import told_slip
 from conformance.checks.watched_labels import RUN
 from conformance.draw import Draw
 from conformance.evidence import Evidence
-from conformance.slips import data, measures, orders, parts, results, training
+from conformance.slips import beams, data, measures, orders, parts, results, states, training
 from conformance.slips.slip import Slip
 
 _TOLD = {
@@ -20,11 +20,11 @@ _TOLD = {
     "run-last-group-is-kept": orders.GROUPS,
     "run-ranks-count-the-first-k": orders.RANKS,
     "run-schedule-is-as-long-as-it-is-stepped": training.SCHEDULES,
-    "run-perplexity-has-the-base-of-its-loss": data.PERPLEXITIES,
+    "run-perplexity-has-the-base-of-its-loss": measures.PERPLEXITIES,
     "run-long-texts-have-their-end": data.ENDS,
     "run-levels-weigh-errors-by-their-sign": data.LEVELS,
     "run-margin-asks-about-one-answer": data.PARTNERS,
-    "run-beams-add-their-scores": data.BEAMS,
+    "run-beams-add-their-scores": beams.SCORES,
     "run-counts-stand-by-their-classes": data.COUNTS,
     "run-mask-goes-with-the-words": data.MASKS,
     "run-loss-reads-its-mask": data.UNREAD,
@@ -39,11 +39,11 @@ _TOLD = {
     "run-whole-days-count": results.DAYS,
     "run-missed-and-false-are-counted-apart": measures.TWICE,
     "run-measures-of-writing-read-what-is-written": measures.BEGINNINGS,
-    "run-merged-factors-keep-their-scale": training.MERGED,
+    "run-merged-factors-keep-their-scale": states.MERGED,
     "run-parts-of-batches-are-read": data.APART,
     "run-parts-share-no-rows": parts.SHARED,
     "run-validation-is-not-the-test": parts.RENAMED,
-    "run-saved-weights-are-loaded": training.REBUILT,
+    "run-saved-weights-are-loaded": states.REBUILT,
     "run-ranks-are-of-scores": measures.RANKS,
     "run-bits-are-nats-by-the-logarithm-of-two": measures.BITS,
     "run-unions-count-each-once": measures.UNIONS,

@@ -3,9 +3,12 @@
 slip        what a slip is, and how rules read a file
 orders      what stands in another order or place than it should
 data        what goes into a model, and what is made of its answers
+beams       the scores of a beam search
 parts       which rows are in which part of the data, and what is fitted to them
 results     what is made of answers: counts, gains, orders that are undone
-training    training loops: gradients, clipping, schedules, what is kept
+measures    what is measured: errors, ranks, perplexities, bits, unions, tables of counts
+training    training loops: gradients, clipping, what is kept, schedules, seeds
+states      what is loaded of saved weights, and merged into them
 
 A rule takes the syntax tree of a file and gives `(what is written, its node)`; nothing is run. A `Slip` is a rule with
 what is said of it, of a model as of a script.

@@ -1,15 +1,14 @@
 """Slips of what goes into a model and what is made of its answers, that the text of a file shows by itself: ends that
-are cut off, windows that hold their target, levels turned round, softmaxes taken twice, powers of two, partners of
-other pairs, scores of beams that are forgotten, counts in another order, masks that stay behind or are never read."""
+are cut off, windows that hold their target, levels turned round, softmaxes taken twice, partners of other pairs, counts
+in another order, masks that stay behind or are never read, parts of a batch that nothing reads."""
 
 from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
 from itertools import pairwise
 
-from conformance.slips.slip import Found, Slip, assigned, blocks, called, calls, functions, named_values
+from conformance.slips.slip import Found, Slip, assigned, blocks, called, calls, functions
 
 _END = re.compile(
     r"(\w+\.)*(\w+_)?(eos|end|stop|eot)(_(id|idx|token|token_id|tok|index))?|['\"]<(/s|eos|end|eot)>['\"]", re.I
@@ -194,54 +193,10 @@ def _given(call: ast.Call) -> ast.expr | None:
     return call.args[0] if call.args else None
 
 
-# --- perplexities ---------------------------------------------------------------------------------
-
-_PERPLEXITY = re.compile(r"(\w+[._])?(ppl|perplexity|perplexities)(_\w+)?", re.IGNORECASE)
-_IN_BITS = re.compile(r"bit|bp[bcw]|log2|log\(2", re.IGNORECASE)
-
-
-def powers_of_two(tree: ast.AST) -> Found:
-    """Where a perplexity is two to the power of a loss: those of torch are of natural logarithms."""
-    if "torch" not in ast.unparse(tree):
-        return
-    in_bits = {ast.unparse(to) for node in ast.walk(tree) for to, given in assigned(node) if _is_in_bits(given)}
-    for name, value in named_values(tree):
-        power = _of_two(value, in_bits) if _PERPLEXITY.fullmatch(name) else None
-        if power is not None:
-            yield f"{name}: {ast.unparse(power)}", value
-
-
-def _is_in_bits(value: ast.expr) -> bool:
-    return _IN_BITS.search(ast.unparse(value)) is not None
-
-
-def _of_two(value: ast.expr, in_bits: set[str]) -> ast.expr | None:
-    """``2 ** loss``, also in a function of it such as ``round``, where the loss is in no bits; None otherwise."""
-    for node in (one for one in ast.walk(value) if isinstance(one, ast.BinOp | ast.Call)):
-        base, power = _power(node)
-        if isinstance(base, ast.Constant) and base.value == 2 and not _is_in_bits(power):
-            names = {ast.unparse(one) for one in ast.walk(power) if isinstance(one, ast.Name | ast.Attribute)}
-            if names and not names & in_bits:
-                return node
-    return None
-
-
-def _power(node: ast.BinOp | ast.Call) -> tuple[ast.expr, ast.expr]:
-    """The base and the exponent of a power; two ellipses for anything else."""
-    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Pow):
-        return node.left, node.right
-    name = ast.unparse(node.func).rpartition(".")[2] if isinstance(node, ast.Call) else ""
-    given = node.args if isinstance(node, ast.Call) else []
-    if name == "pow" and len(given) == 2:
-        return given[0], given[1]
-    return (ast.Constant(2), given[0]) if name == "exp2" and given else (ast.Constant(...), ast.Constant(...))
-
-
-# --- pairs and beams ------------------------------------------------------------------------------
+# --- pairs ----------------------------------------------------------------------------------------
 
 _SIDES = (("chosen", "rejected"), ("c", "r"), ("w", "l"), ("win", "lose"), ("winner", "loser"), ("pos", "neg"))
 """Names of the two sides of a preference, as parts of names."""
-_SCORES = re.compile(r"(log_?)?(scores?|probs?|p|lp|logp)|total|(beam_|cum_?|prev_)?(score|log_?prob)", re.IGNORECASE)
 
 
 def partners_mixed(tree: ast.AST) -> Found:
@@ -270,103 +225,6 @@ def _is_of_models(first: str, second: str) -> bool:
     ref = [re.search(r"ref|base|old|frozen|sft", name) is not None for name in (first, second)]
     own = [re.search(r"pol|pi|model|new|actor|train|student", name) is not None for name in (first, second)]
     return (ref[0] and own[1]) or (ref[1] and own[0])
-
-
-def scores_forgotten(tree: ast.AST) -> Found:
-    """Where the candidates of a beam search are made of (score, tokens), and the score so far goes into none; or where
-    it keeps a tensor of scores that nothing of what it ranks is computed from."""
-    for function in functions(tree):
-        if "beam" not in function.name.lower():
-            continue
-        yield from _ranked_without_scores(function)
-        yield from _ranked_without_pairs(function)
-        for node in ast.walk(function):
-            if not isinstance(node, ast.ListComp | ast.GeneratorExp) or not isinstance(node.elt, ast.Tuple):
-                continue
-            taken = [one for loop in node.generators for one in ast.walk(loop.target) if isinstance(one, ast.Tuple)]
-            pairs = [one.elts for one in taken if len(one.elts) == 2 and all(isinstance(x, ast.Name) for x in one.elts)]
-            read = [node.elt, *(part for loop in node.generators for part in (loop.iter, *loop.ifs))]
-            used = {one.id for part in read for one in ast.walk(part) if isinstance(one, ast.Name)}
-            for score, tokens in pairs:
-                assert isinstance(score, ast.Name)
-                assert isinstance(tokens, ast.Name)
-                grows = any(isinstance(x, ast.BinOp) and _reads_name(x.left, tokens.id) for x in node.elt.elts)
-                if _SCORES.fullmatch(score.id) and score.id not in used and grows:
-                    yield f"{ast.unparse(node.elt)} without {score.id}", node
-
-
-def _ranked_without_scores(function: ast.FunctionDef) -> Found:
-    """Of each loop the call of topk, where a name of scores that begins before the loop and takes up what is ranked is
-    not among what that is computed from."""
-    for at, loop in enumerate(function.body):
-        begun = {one.id for before in function.body[:at] for one in _written_in(before) if _SCORES.fullmatch(one.id)}
-        if not isinstance(loop, ast.For | ast.While) or not begun:
-            continue
-        for node in (one for one in ast.walk(loop) if isinstance(one, ast.Call) and called(one) == "topk"):
-            of = node.func.value if isinstance(node.func, ast.Attribute) else node.args[0]
-            if ast.unparse(of) == "torch":
-                of = node.args[0]
-            sources = _comes_from(loop, {one.id for one in ast.walk(of) if isinstance(one, ast.Name)}, node)
-            ranked = {one.id for one in _written_in(loop)}
-            if begun & ranked and not sources & begun & ranked:
-                yield f"{ast.unparse(node)} without {min(begun & ranked)}", node
-
-
-def _ranked_without_pairs(function: ast.FunctionDef) -> Found:
-    """The call of topk in a loop over steps, where a list of (tokens, 0.0) begins before it, and no loop over the list
-    reads the score."""
-    for at, loop in enumerate(function.body):
-        ranking = next((one for one in ast.walk(loop) if isinstance(one, ast.Call) and called(one) == "topk"), None)
-        if not isinstance(loop, ast.For | ast.While) or ranking is None:
-            continue
-        for to, given in (pair for before in function.body[:at] for pair in assigned(before)):
-            first = given.elts[0] if isinstance(given, ast.List) and len(given.elts) == 1 else None
-            places = [
-                number
-                for number, one in enumerate(first.elts if isinstance(first, ast.Tuple) else [])
-                if isinstance(one, ast.Constant) and one.value in (0, 0.0) and type(one.value) is float
-            ]
-            if len(places) == 1 and isinstance(to, ast.Name) and not _reads_place(loop, to.id, places[0]):
-                yield f"{ast.unparse(ranking)} without the scores of {to.id}", ranking
-
-
-def _reads_place(loop: ast.AST, name: str, place: int) -> bool:
-    """Whether anything in a loop reads the number at a place of the tuples in a list."""
-    if re.search(rf"\[{place}\]|\bsorted\(|\bmax\(|\.sort\(", ast.unparse(loop)):
-        return True
-    for node in ast.walk(loop):
-        if isinstance(node, ast.For | ast.comprehension) and name in ast.unparse(node.iter):
-            targets = [one for one in ast.walk(node.target) if isinstance(one, ast.Tuple)]
-            if not targets or any(
-                not ast.unparse(one.elts[place]).startswith("_") for one in targets if place < len(one.elts)
-            ):
-                return True
-    return False
-
-
-def _written_in(node: ast.AST) -> Iterator[ast.Name]:
-    return (one for one in ast.walk(node) if isinstance(one, ast.Name) and isinstance(one.ctx, ast.Store))
-
-
-def _comes_from(loop: ast.AST, names: set[str], ranking: ast.Call) -> set[str]:
-    """The names that these are computed from within a loop, but by the ranking itself."""
-    found = set(names)
-    for _ in range(6):
-        for node in ast.walk(loop):
-            made = [node] if isinstance(node, ast.AugAssign | ast.Expr) else []
-            pairs = [(to, given) for to, given in assigned(node)] + [
-                (one.target, one.value) if isinstance(one, ast.AugAssign) else (one.value, one.value) for one in made
-            ]
-            for to, given in pairs:
-                if any(one is ranking for one in ast.walk(given)):
-                    continue
-                if {one.id for one in ast.walk(to) if isinstance(one, ast.Name)} & found:
-                    found |= {one.id for one in ast.walk(given) if isinstance(one, ast.Name)}
-    return found
-
-
-def _reads_name(value: ast.expr, name: str) -> bool:
-    return isinstance(value, ast.Name) and value.id == name
 
 
 # --- counts and masks -----------------------------------------------------------------------------
@@ -498,15 +356,6 @@ SHARES = Slip(
     mend="return logits from forward",
     nothing="no softmax was seen that is taken of shares",
 )
-PERPLEXITIES = Slip(
-    rule=powers_of_two,
-    asked="the base of a perplexity",
-    expected="e, as that of the loss",
-    got="2",
-    sentence="The loss is one of natural logarithms, and the perplexity takes it for one of base 2: it is too low.",
-    mend="math.exp(loss)",
-    nothing="no perplexity was seen that is a power of two",
-)
 PARTNERS = Slip(
     rule=partners_mixed,
     asked="a margin against the reference",
@@ -515,15 +364,6 @@ PARTNERS = Slip(
     sentence="The model is asked about one answer of the pair, and the reference about the other: it is no margin.",
     mend="policy_rejected - reference_rejected",
     nothing="no margin was seen whose names tell two models and two sides",
-)
-BEAMS = Slip(
-    rule=scores_forgotten,
-    asked="the score of a beam that goes on",
-    expected="its score so far and the next word's",
-    got="the next word's alone",
-    sentence="The score so far goes into no candidate: beams are ranked by their last word.",
-    mend="(score + log_prob, tokens + [word])",
-    nothing="no beams were seen whose score so far is forgotten",
 )
 COUNTS = Slip(
     rule=counts_by_appearance,

@@ -1,15 +1,27 @@
 """Slips of measures that the text of a file shows by itself: two counts or two rates that are one expression, answers
-that were given the words before them and are scored as if they had been written, bits that are nats times a number, a
-union that counts what is common twice, and a table of counts that is read along its other axis."""
+that were given the words before them and are scored as if they had been written, ranks of decisions, perplexities and
+bits by another logarithm, a union that counts what is common twice, and a table of counts that is read along its other
+axis."""
 
 from __future__ import annotations
 
 import ast
 import re
 from collections.abc import Iterator
-from itertools import combinations
+from itertools import combinations, pairwise
 
-from conformance.slips.slip import Found, Slip, assigned, called, calls, functions, named_values
+from conformance.slips.slip import Found, Slip, assigned, called, calls, functions
+
+_MOVES = ("cpu", "float", "double", "item", "clamp", "clamp_min", "numpy", "tolist", "long", "astype")
+"""Methods that change the form of a number, and not what it is."""
+
+
+def _moved(value: ast.expr) -> ast.expr:
+    """What a number was before it got another form: ``table.sum(1)`` of ``table.sum(1).double()``."""
+    while isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute) and called(value) in _MOVES:
+        value = value.func.value
+    return value
+
 
 # --- two names of one number ----------------------------------------------------------------------
 
@@ -105,6 +117,8 @@ def _reads_a_target(given: ast.expr) -> bool:
 # --- ranks ----------------------------------------------------------------------------------------
 
 _OF_RANKS = re.compile(r"(\w+_)?(roc_?)?auc(_score|_roc)?|roc_auc_score|average_precision(_score)?|roc_curve", re.I)
+_TRUE_ONES = re.compile(r"\(?(\w+[._])?(y|labels?|targets?|truth|gold|true)\b", re.IGNORECASE)
+"""How an expression of labels begins."""
 
 
 def ranks_of_decisions(tree: ast.AST) -> Found:
@@ -115,18 +129,74 @@ def ranks_of_decisions(tree: ast.AST) -> Found:
         if not _OF_RANKS.fullmatch(name):
             continue
         for one in node.args[1:2] if name.endswith(("_score", "_curve")) else node.args[:2]:
-            while (
-                isinstance(one, ast.Call) and isinstance(one.func, ast.Attribute) and called(one) in (*_MOVES, "astype")
-            ):
-                one = one.func.value
-            decided = isinstance(one, ast.Compare) and isinstance(one.ops[0], ast.Gt | ast.GtE | ast.Lt | ast.LtE)
-            if (decided and not _TRUE_ONES.match(ast.unparse(one))) or called(one) in ("argmax", "round"):
+            given = _moved(one)
+            decided = isinstance(given, ast.Compare) and isinstance(given.ops[0], ast.Gt | ast.GtE | ast.Lt | ast.LtE)
+            if (decided and not _TRUE_ONES.match(ast.unparse(given))) or called(given) in ("argmax", "round"):
                 yield ast.unparse(node), node
 
 
-_TRUE_ONES = re.compile(r"\(?(\w+[._])?(y|labels?|targets?|truth|gold|true)\b", re.IGNORECASE)
+# --- perplexities and bits ------------------------------------------------------------------------
 
-# --- bits -----------------------------------------------------------------------------------------
+_PERPLEXITY = re.compile(r"(\w+[._])?(ppl|perplexity|perplexities)(_\w+)?", re.IGNORECASE)
+_IN_BITS = re.compile(r"bit|bp[bcw]|log2|log\(2", re.IGNORECASE)
+
+
+def powers_of_two(tree: ast.AST) -> Found:
+    """Where a perplexity is two to the power of a loss: those of torch are of natural logarithms."""
+    if "torch" not in ast.unparse(tree):
+        return
+    in_bits = {ast.unparse(to) for node in ast.walk(tree) for to, given in assigned(node) if _is_in_bits(given)}
+    for name, value in _named_values(tree):
+        power = _of_two(value, in_bits) if _PERPLEXITY.fullmatch(name) else None
+        if power is not None:
+            yield f"{name}: {ast.unparse(power)}", value
+
+
+def _is_in_bits(value: ast.expr) -> bool:
+    return _IN_BITS.search(ast.unparse(value)) is not None
+
+
+def _of_two(value: ast.expr, in_bits: set[str]) -> ast.expr | None:
+    """``2 ** loss``, also in a function of it such as ``round``, where the loss is in no bits; None otherwise."""
+    for node in (one for one in ast.walk(value) if isinstance(one, ast.BinOp | ast.Call)):
+        base, power = _power(node)
+        if isinstance(base, ast.Constant) and base.value == 2 and not _is_in_bits(power):
+            names = {ast.unparse(one) for one in ast.walk(power) if isinstance(one, ast.Name | ast.Attribute)}
+            if names and not names & in_bits:
+                return node
+    return None
+
+
+def _power(node: ast.BinOp | ast.Call) -> tuple[ast.expr, ast.expr]:
+    """The base and the exponent of a power; two ellipses for anything else."""
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Pow):
+        return node.left, node.right
+    name = ast.unparse(node.func).rpartition(".")[2] if isinstance(node, ast.Call) else ""
+    given = node.args if isinstance(node, ast.Call) else []
+    if name == "pow" and len(given) == 2:
+        return given[0], given[1]
+    return (ast.Constant(2), given[0]) if name == "exp2" and given else (ast.Constant(...), ast.Constant(...))
+
+
+def _named_values(tree: ast.AST) -> Iterator[tuple[str, ast.expr]]:
+    """What a file gives a name to: by an assignment, a keyword, a key, the name of a function, the words before it."""
+    for node in ast.walk(tree):
+        for to, given in assigned(node):
+            yield ast.unparse(to), given
+        if isinstance(node, ast.Call):
+            yield from ((word.arg or "", word.value) for word in node.keywords)
+        elif isinstance(node, ast.Dict):
+            keys = ((key, value) for key, value in zip(node.keys, node.values, strict=True))
+            yield from ((str(key.value), value) for key, value in keys if isinstance(key, ast.Constant))
+        elif isinstance(node, ast.FunctionDef):
+            returns = (one.value for one in ast.walk(node) if isinstance(one, ast.Return) and one.value is not None)
+            yield from ((node.name, value) for value in returns)
+        elif isinstance(node, ast.JoinedStr):
+            for before, shown in pairwise(node.values):
+                if isinstance(before, ast.Constant) and isinstance(shown, ast.FormattedValue):
+                    said = re.search(r"(\w+)\W*$", str(before.value))
+                    yield (said.group(1) if said else ""), shown.value
+
 
 _BITS = re.compile(r"(\w+[._])?(bits(_per_\w+)?|bp[bcdt])(_\w+)?", re.IGNORECASE)
 _OF_TWO = re.compile(r"(math|np|numpy|torch)?\.?log\((2|2\.0|torch\.tensor\(2\.0?\))\)|0\.693\d*|LN_?2", re.IGNORECASE)
@@ -134,7 +204,7 @@ _OF_TWO = re.compile(r"(math|np|numpy|torch)?\.?log\((2|2\.0|torch\.tensor\(2\.0
 
 def bits_multiplied(tree: ast.AST) -> Found:
     """Where nats become bits by a product with the logarithm of 2."""
-    for name, value in named_values(tree):
+    for name, value in _named_values(tree):
         if not _BITS.fullmatch(name):
             continue
         for node in ast.walk(value):
@@ -146,36 +216,33 @@ def bits_multiplied(tree: ast.AST) -> Found:
 # --- unions ---------------------------------------------------------------------------------------
 
 _COMMON = r"inter\w*|both|overlap\w*|common"
+_TAKEN_OFF = rf"union\w*(\[[^]]*\])? -|- \(?(2 \* )?({_COMMON})"
 
 
 def unions_with_all_twice(tree: ast.AST) -> Found:
     """Where a union is the sum of two sizes, and what is common to both is taken off nowhere."""
     for function in functions(tree):
         text = ast.unparse(function)
-        if not re.search(rf"\b({_COMMON})\b", text) or re.search(
-            rf"union\w*(\[[^]]*\])? -|- \(?(2 \* )?({_COMMON})", text
-        ):
+        if not re.search(rf"\b({_COMMON})\b", text) or re.search(_TAKEN_OFF, text):
             continue
         for node in ast.walk(function):
-            named = [*assigned(node)]
+            named = assigned(node)
             if isinstance(node, ast.AugAssign) and isinstance(node.op, ast.Add):
-                named.append((node.target, node.value))
+                named = [(node.target, node.value)]
             for to, given in named:
-                if re.fullmatch(r"(\w+_)?unions?", ast.unparse(to)) and _is_a_sum(given):
+                if re.fullmatch(r"(\w+_)?unions?", ast.unparse(to)) and _is_a_sum(_moved(given)):
                     yield ast.unparse(node), node
 
 
 def _is_a_sum(given: ast.expr) -> bool:
     """Whether two numbers are added, and nothing is taken off, compared or chosen."""
-    while isinstance(given, ast.Call) and isinstance(given.func, ast.Attribute) and called(given) in _MOVES:
-        given = given.func.value
-    others = ast.Sub, ast.BitOr, ast.BitAnd
-    mixed = any(isinstance(one, ast.Compare | ast.BoolOp | ast.IfExp | ast.BitOr) for one in ast.walk(given))
-    taken = any(isinstance(one, ast.BinOp) and isinstance(one.op, others) for one in ast.walk(given))
-    return isinstance(given, ast.BinOp) and isinstance(given.op, ast.Add) and not mixed and not taken
+    other = ast.Compare | ast.BoolOp | ast.IfExp | ast.Sub | ast.BitOr | ast.BitAnd
+    return (
+        isinstance(given, ast.BinOp)
+        and isinstance(given.op, ast.Add)
+        and not any(isinstance(one, other) for one in ast.walk(given))
+    )
 
-
-_MOVES = ("cpu", "float", "double", "item", "clamp", "numpy", "tolist", "long", "clamp_min")
 
 # --- tables of counts -----------------------------------------------------------------------------
 
@@ -190,17 +257,14 @@ def tables_read_along_the_other_axis(tree: ast.AST) -> Found:
         rows = {is_guess for node in ast.walk(function) for is_guess in _rows_are_guesses(node)}
         if len(rows) != 1:
             continue
-        for to, given in (pair for node in ast.walk(function) for pair in assigned(node)):
-            pairs = [(to, given)]
-            if isinstance(to, ast.Tuple) and isinstance(given, ast.Tuple):
-                pairs = [*zip(to.elts, given.elts, strict=False)]
-            for name, value in pairs:
-                axis, said = _summed_axis(value), ast.unparse(name)
-                if axis is None or not (_TRUE.fullmatch(said) or _GUESSED.fullmatch(said)):
-                    continue
-                read_as_guess = _GUESSED.fullmatch(said) is not None
-                if (axis == 1) == (read_as_guess != next(iter(rows))):
-                    yield f"{said} = {ast.unparse(value)}", value
+        for name, value in (pair for node in ast.walk(function) for pair in assigned(node)):
+            axis, said = _summed_axis(value), ast.unparse(name)
+            is_guess = _GUESSED.fullmatch(said) is not None
+            if axis is None or not (is_guess or _TRUE.fullmatch(said)):
+                continue
+            of_rows = axis == 1
+            if of_rows != (is_guess in rows):
+                yield f"{said} = {ast.unparse(value)}", value
 
 
 def _rows_are_guesses(node: ast.AST) -> Iterator[bool]:
@@ -224,8 +288,7 @@ def _which(first: str, second: str) -> Iterator[bool]:
 
 def _summed_axis(value: ast.expr) -> int | None:
     """Over which axis a table is summed: 1 of ``table.sum(1)``, of ``table.sum(dim=1).double()``; None for none."""
-    while isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute) and called(value) in _MOVES:
-        value = value.func.value
+    value = _moved(value)
     if called(value) != "sum" or not isinstance(value, ast.Call) or not isinstance(value.func, ast.Attribute):
         return None
     given = [*value.args, *(word.value for word in value.keywords if word.arg in ("dim", "axis"))]
@@ -251,6 +314,15 @@ BEGINNINGS = Slip(
     "good.",
     mend="score model.generate(source), which goes on from its own words",
     nothing="no measure of writing was seen that is given answers behind the words of the target",
+)
+PERPLEXITIES = Slip(
+    rule=powers_of_two,
+    asked="the base of a perplexity",
+    expected="e, as that of the loss",
+    got="2",
+    sentence="The loss is one of natural logarithms, and the perplexity takes it for one of base 2: it is too low.",
+    mend="math.exp(loss)",
+    nothing="no perplexity was seen that is a power of two",
 )
 BITS = Slip(
     rule=bits_multiplied,

@@ -6,7 +6,6 @@ import ast
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from itertools import pairwise
 
 Found = Iterator[tuple[str, ast.AST]]
 Rule = Callable[[ast.AST], Found]
@@ -71,23 +70,3 @@ def calls(tree: ast.AST) -> list[ast.Call]:
 def called(node: ast.AST) -> str:
     """The name of what is called, without its owner: "softmax" of ``F.softmax(x)``; "" for what is no call."""
     return ast.unparse(node.func).rpartition(".")[2] if isinstance(node, ast.Call) else ""
-
-
-def named_values(tree: ast.AST) -> Iterator[tuple[str, ast.expr]]:
-    """What a file gives a name to: by an assignment, a keyword, a key, the name of a function, the words before it."""
-    for node in ast.walk(tree):
-        for to, given in assigned(node):
-            yield ast.unparse(to), given
-        if isinstance(node, ast.Call):
-            yield from ((word.arg or "", word.value) for word in node.keywords)
-        elif isinstance(node, ast.Dict):
-            keys = ((key, value) for key, value in zip(node.keys, node.values, strict=True))
-            yield from ((str(key.value), value) for key, value in keys if isinstance(key, ast.Constant))
-        elif isinstance(node, ast.FunctionDef):
-            returns = (one.value for one in ast.walk(node) if isinstance(one, ast.Return) and one.value is not None)
-            yield from ((node.name, value) for value in returns)
-        elif isinstance(node, ast.JoinedStr):
-            for before, shown in pairwise(node.values):
-                if isinstance(before, ast.Constant) and isinstance(shown, ast.FormattedValue):
-                    said = re.search(r"(\w+)\W*$", str(before.value))
-                    yield (said.group(1) if said else ""), shown.value

@@ -1,4 +1,5 @@
-"""Slips of training loops that the text of a file shows by itself: gradients, clipping, schedules, what is kept."""
+"""Slips of training loops that the text of a file shows by itself: gradients, clipping, what is kept, schedules,
+seeds."""
 
 from __future__ import annotations
 
@@ -229,53 +230,6 @@ def _worse_taken(test: ast.If, first: dict[str, str]) -> Iterator[tuple[str, str
             yield name, f"{ast.unparse(test.test)}, from {begins} on"
 
 
-def rebuilt_from_config(tree: ast.AST) -> Found:
-    """Where a function makes a model of the config in a folder, weights are saved by the file, and the function loads
-    none."""
-    if ".save_pretrained(" not in ast.unparse(tree):
-        return
-    for function in functions(tree):
-        if "load_state_dict" in ast.unparse(function):
-            continue
-        for node in calls(function):
-            inner = node.args[0] if len(node.args) == 1 else None
-            of_config = isinstance(inner, ast.Call) and re.fullmatch(
-                r"\w*Config\.from_pretrained", ast.unparse(inner.func)
-            )
-            if of_config and re.match(r"[A-Z]\w+|AutoModel\w*\.from_config", ast.unparse(node.func)):
-                yield ast.unparse(node), node
-
-
-_LOW_RANK = re.compile(r"(\w+_)?(lora_?)?(a|b|down|up)(_\w+)?", re.IGNORECASE)
-_SCALES = re.compile(r"scal|alpha|\brank\b|/ self\.r\b", re.IGNORECASE)
-
-
-def merged_without_scale(tree: ast.AST) -> Found:
-    """Where forward scales what two low-rank factors give, and what adds their product to a weight does not."""
-    for cls in (node for node in ast.walk(tree) if isinstance(node, ast.ClassDef)):
-        methods = {one.name: one for one in cls.body if isinstance(one, ast.FunctionDef)}
-        forward = ast.unparse(methods["forward"]) if "forward" in methods else ""
-        if not _SCALES.search(forward):
-            continue
-        for name, method in methods.items():
-            adds = re.search(r"weight\b.*(\+=|\+|add_)|copy_", ast.unparse(method))
-            if name in ("forward", "__init__") or not adds or _SCALES.search(ast.unparse(method)):
-                continue
-            for node in ast.walk(method):
-                factors = _factors(node)
-                if factors and all(re.search(rf"self\.{one}\b", forward) for one in factors):
-                    yield ast.unparse(node), node
-
-
-def _factors(node: ast.AST) -> list[str]:
-    """The two low-rank factors of the module itself that a node multiplies: ``self.lora_b @ self.lora_a``."""
-    if not isinstance(node, ast.BinOp) or not isinstance(node.op, ast.MatMult):
-        return []
-    named = [re.match(r"self\.(\w+)", ast.unparse(side)) for side in (node.left, node.right)]
-    names = [one[1] for one in named if one]
-    return names if len(set(names)) == 2 and all(map(_LOW_RANK.fullmatch, names)) else []
-
-
 # --- schedules ------------------------------------------------------------------------------------
 
 _EPOCHS = re.compile(r"(\w+\.)*(n_|num_|max_|total_)?epochs", re.IGNORECASE)
@@ -480,15 +434,6 @@ CLIPPING = Slip(
     mend="backward(), then clip, then step()",
     nothing="no gradients were seen that are clipped behind their step",
 )
-REBUILT = Slip(
-    rule=rebuilt_from_config,
-    asked="what is loaded of a model that was saved",
-    expected="its weights",
-    got="its config alone",
-    sentence="Only the config of the saved model is loaded: its weights begin at random again.",
-    mend="model = Model.from_pretrained(folder)",
-    nothing="no model was seen that is made of the config beside its saved weights",
-)
 WHOLE = Slip(
     rule=rates_in_whole_numbers,
     asked="how the rate rises in the warm-up",
@@ -497,16 +442,6 @@ WHOLE = Slip(
     sentence="The step is divided by the warm-up without a rest: the rate is 0 until the warm-up is over.",
     mend="(step + 1) / warmup",
     nothing="no warm-up was seen that divides without a rest",
-)
-MERGED = Slip(
-    rule=merged_without_scale,
-    asked="what is added to a weight for its low-rank factors",
-    expected="their product, scaled as forward does",
-    got="their product as it is",
-    sentence="Forward scales what the low-rank factors give, and what is added to the weight is not scaled: the merged "
-    "model is another one.",
-    mend="weight += scale * (lora_b @ lora_a)",
-    nothing="no product of low-rank factors was seen that is added to a weight without their scale",
 )
 KEPT = Slip(
     rule=kept_by_reference,
@@ -531,8 +466,9 @@ SCHEDULES = Slip(
     asked="the steps of the schedule",
     expected="as many as it is made for",
     got="counted otherwise",
-    sentence="The schedule is made for another number of steps than it makes: batches are no epochs.",
-    mend="Step it with each batch if its length is epochs * len(loader), once an epoch if it is the epochs.",
+    sentence="The schedule is made for another number of steps than it makes: batches, groups of them and epochs are "
+    "not as many.",
+    mend="Step it with each batch if its length is epochs * len(loader), once a group or an epoch if it is those.",
     nothing="no schedule was seen whose length is said in batches or epochs",
 )
 PLATEAUS = Slip(

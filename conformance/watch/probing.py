@@ -167,7 +167,7 @@ def _hidden(run: Run, call: Call, ids: Tensor, other: Tensor, tail: Tensor) -> N
         is_of_batch = before.shape[0] == ids.shape[0] or before.shape[1] == ids.shape[1]
         if before.shape != after.shape or not is_of_batch:
             continue
-        if before.dim() < 4 and before.shape[:2] == ids.shape:  # of (N, T) each number belongs to a place: a beginning
+        if before.dim() < 4 and before.shape[:2] == ids.shape:  # (N, T) may say where an answer begins
             before, after = before[~tail], after[~tail]
         run.add(Probe(what="padding", error=_distance(before, after), place=run.modules[call.number][1]))
         return

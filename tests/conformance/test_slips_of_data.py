@@ -2,16 +2,10 @@
 
 from __future__ import annotations
 
-import ast
-from textwrap import dedent
-
 import pytest
+from rules_of_text import told
 
 from conformance.slips import data as slips
-
-
-def told(slip, text):
-    return [written for written, _ in slip.rule(ast.parse(dedent(text)))]
 
 
 @pytest.mark.parametrize(
@@ -97,34 +91,6 @@ def test_one_softmax_is_enough(given, body, is_told):
 @pytest.mark.parametrize(
     ("line", "is_told"),
     [
-        ("ppl = 2 ** loss", True),
-        ("ppl = math.pow(2, val_loss)", True),
-        ("metrics = {'perplexity': round(2 ** loss.item(), 2)}", True),
-        ("log(val_ppl=torch.exp2(nll))", True),
-        ("def perplexity(logits, y):\n    loss = F.cross_entropy(logits, y)\n    return 2 ** loss", True),
-        ("print(f'loss {loss:.3f}, perplexity {2 ** loss:.2f}')", True),
-        ("bpc = loss / math.log(2)\nppl = 2 ** loss", True),
-        ("bpc = loss / math.log(2)\nppl = 2 ** bpc", False),
-        ("entropy = loss / math.log(2)\nppl = 2 ** entropy", False),
-        ("ppl = math.exp(loss)", False),
-        ("ppl = 2 ** bits", False),
-        ("ppl = 2 ** (loss / math.log(2))", False),
-        ("size = 2 ** loss", False),
-    ],
-)
-def test_a_perplexity_has_the_base_of_its_loss(line, is_told):
-    assert bool(told(slips.PERPLEXITIES, f"import torch\nloss = F.cross_entropy(logits, y)\n{line}")) == is_told
-
-
-def test_a_loss_in_bits_may_be_a_power_of_two():
-    assert not told(
-        slips.PERPLEXITIES, "import torch\nloss = F.cross_entropy(logits, y) / math.log(2)\nppl = 2 ** loss"
-    )
-
-
-@pytest.mark.parametrize(
-    ("line", "is_told"),
-    [
         ("reward_r = beta * (pol_r - ref_c)", True),
         ("margin = policy_chosen_logps - reference_rejected_logps", True),
         ("reward_r = beta * (pol_r - ref_r)", False),
@@ -136,21 +102,6 @@ def test_a_loss_in_bits_may_be_a_power_of_two():
 )
 def test_a_margin_is_of_one_answer(line, is_told):
     assert bool(told(slips.PARTNERS, line)) == is_told
-
-
-@pytest.mark.parametrize(
-    ("name", "made", "is_told"),
-    [
-        ("beam_search", "[(lp, seq + [w]) for (score, seq) in live for lp, w in words(seq)]", True),
-        ("beam_search", "[(score + lp, seq + [w]) for (score, seq) in live for lp, w in words(seq)]", False),
-        ("beam_search", "[(lp, seq + [w]) for (score, seq) in live for lp, w in words(seq, score)]", False),
-        ("greedy", "[(lp, seq + [w]) for (score, seq) in live for lp, w in words(seq)]", False),
-        ("beam_search", "[(lp, seq) for (score, seq) in live for lp in worth(seq)]", False),  # scored anew
-        ("beam_search", "[(worth(seq + [w]), seq + [w]) for (_, seq) in live for w in words(seq)]", False),
-    ],
-)
-def test_a_beam_is_worth_all_its_words(name, made, is_told):
-    assert bool(told(slips.BEAMS, f"def {name}(live, words, worth):\n    return {made}")) == is_told
 
 
 @pytest.mark.parametrize(
@@ -201,31 +152,6 @@ def test_a_loss_reads_the_mask_that_it_is_handed(text, is_told):
     assert bool(told(slips.UNREAD, text)) == is_told
 
 
-SEARCH = """
-def beam_search(model, k):
-    beams, scores = torch.ones(1, 1), torch.zeros(1)
-    for _ in range(9):
-        logs = model(beams)[:, -1].log_softmax(-1)
-        {ranked}
-        scores, best = total.view(-1).topk(k)
-        beams = grown(beams, best)
-    return beams[scores.argmax()]
-"""
-
-
-@pytest.mark.parametrize(
-    ("ranked", "is_told"),
-    [
-        ("total = logs", True),
-        ("total = scores.unsqueeze(1) + logs", False),
-        ("logs += scores[:, None]; total = logs", False),
-        ("logs.add_(scores[:, None]); total = logs", False),
-    ],
-)
-def test_a_search_that_keeps_scores_ranks_by_them(ranked, is_told):
-    assert bool(told(slips.BEAMS, SEARCH.format(ranked=ranked))) == is_told
-
-
 @pytest.mark.parametrize(
     ("taken", "given", "is_told"),
     [
@@ -239,24 +165,3 @@ def test_a_search_that_keeps_scores_ranks_by_them(ranked, is_told):
 def test_what_a_batch_says_of_its_words_is_read(taken, given, is_told):
     text = f"def loss_of(model, batch):\n    {taken} = batch\n    return loss(model({given}), labels)"
     assert bool(told(slips.APART, text)) == is_told
-
-
-@pytest.mark.parametrize(
-    ("ranked", "is_told"),
-    [
-        ("total = logs", True),
-        ("total = logs + torch.tensor([s for _, s in alive])[:, None]", False),
-    ],
-)
-def test_a_search_over_pairs_reads_their_scores(ranked, is_told):
-    text = f"""
-def beam_search(model, k):
-    alive = [([1], 0.0)]
-    for _ in range(9):
-        logs = model([ids for ids, _ in alive])
-        {ranked}
-        value, best = total.view(-1).topk(k)
-        alive = grown(alive, value, best)
-    return alive
-"""
-    assert bool(told(slips.BEAMS, text)) == is_told

@@ -1,16 +1,11 @@
-"""Slips of measures: two counts that are one expression, and answers scored behind the words of their target."""
+"""Measures, by their text: counts that are one, answers behind a target, ranks, perplexities, bits, unions, tables."""
 
 from __future__ import annotations
 
-import ast
-
 import pytest
+from rules_of_text import told
 
 from conformance.slips import measures as slips
-
-
-def told(slip, text):
-    return [written for written, _ in slip.rule(ast.parse(text))]
 
 
 @pytest.mark.parametrize(
@@ -121,3 +116,31 @@ def test_a_union_may_lose_what_is_common_later():
 def test_a_table_is_read_as_it_is_filled(filled, read, is_told):
     text = f"def rates(table, labels, pred, other, n):\n    {filled}\n    {read}\n"
     assert bool(told(slips.TABLES, text)) == is_told
+
+
+@pytest.mark.parametrize(
+    ("line", "is_told"),
+    [
+        ("ppl = 2 ** loss", True),
+        ("ppl = math.pow(2, val_loss)", True),
+        ("metrics = {'perplexity': round(2 ** loss.item(), 2)}", True),
+        ("log(val_ppl=torch.exp2(nll))", True),
+        ("def perplexity(logits, y):\n    loss = F.cross_entropy(logits, y)\n    return 2 ** loss", True),
+        ("print(f'loss {loss:.3f}, perplexity {2 ** loss:.2f}')", True),
+        ("bpc = loss / math.log(2)\nppl = 2 ** loss", True),
+        ("bpc = loss / math.log(2)\nppl = 2 ** bpc", False),
+        ("entropy = loss / math.log(2)\nppl = 2 ** entropy", False),
+        ("ppl = math.exp(loss)", False),
+        ("ppl = 2 ** bits", False),
+        ("ppl = 2 ** (loss / math.log(2))", False),
+        ("size = 2 ** loss", False),
+    ],
+)
+def test_a_perplexity_has_the_base_of_its_loss(line, is_told):
+    assert bool(told(slips.PERPLEXITIES, f"import torch\nloss = F.cross_entropy(logits, y)\n{line}")) == is_told
+
+
+def test_a_loss_in_bits_may_be_a_power_of_two():
+    assert not told(
+        slips.PERPLEXITIES, "import torch\nloss = F.cross_entropy(logits, y) / math.log(2)\nppl = 2 ** loss"
+    )

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import ast
-
 import pytest
+from rules_of_text import told
 
 from conformance.slips.orders import (
     cut_apart,
@@ -15,10 +14,6 @@ from conformance.slips.orders import (
     starts_written_over,
 )
 from conformance.slips.training import plateau_turned_round
-
-
-def told(rule, text):
-    return [written for written, _ in rule(ast.parse(text))]
 
 
 @pytest.mark.parametrize(

@@ -2,16 +2,10 @@
 
 from __future__ import annotations
 
-import ast
-from textwrap import dedent
-
 import pytest
+from rules_of_text import told
 
 from conformance.slips import results as slips
-
-
-def told(slip, text):
-    return [written for written, _ in slip.rule(ast.parse(dedent(text)))]
 
 
 @pytest.mark.parametrize(

@@ -275,7 +275,7 @@ FINDINGS: dict[str, str] = {
         "A measure of ranks is given scores without a threshold (scikit-learn, roc_auc_score)."
     ),
     "results-of-bits-divide-by-the-logarithm-of-two": (
-        "Nats divided by the logarithm of 2 are bits (Cover and Thomas 2006, lemma 2.1.2)."
+        "Nats divided by the logarithm of 2 are bits (SciPy, scipy.stats.entropy)."
     ),
     "results-of-unions-count-each-once": ("A union has what is common to both once (scikit-learn, jaccard_score)."),
     "results-of-tables-are-read-as-filled": (

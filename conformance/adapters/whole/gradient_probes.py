@@ -88,21 +88,19 @@ class GradientProbes(RunningModel):
 
     def cut_off_at(self, name: str, inputs: Mapping[str, Any]) -> str:
         """file:line that cuts off the gradient of a parameter on which the answer depends; "" where it does not, or no
-        such line is found in the class that holds it."""
-        owner, _, _ = name.rpartition(".")
+        such line is found in the forward of a part of the user's that holds it."""
         changed = self.twin()
         with suppress(Exception):
             with torch.no_grad():
                 changed.module.get_parameter(name).mul_(1.5).add_(0.1)
             if np.array_equal(changed(**inputs)["out"], self(**inputs)["out"], equal_nan=True):
                 return ""
-            while True:
-                forward = inspect.unwrap(type(self.module.get_submodule(owner)).forward)
-                if re.search(_CUTS, text_of(forward)):
+            names = name.split(".")
+            for depth in range(len(names) - 1, -1, -1):  # the part that holds it, then what holds that
+                part = type(self.module.get_submodule(".".join(names[:depth])))
+                forward = inspect.unwrap(part.forward)
+                if not part.__module__.startswith("torch.") and re.search(_CUTS, text_of(forward)):
                     return line_in(forward, _CUTS)
-                if not owner:
-                    return ""
-                owner = owner.rpartition(".")[0]
         return ""
 
     def reached_by_gaps(self, names: list[str], inputs: Mapping[str, Any]) -> set[str]:

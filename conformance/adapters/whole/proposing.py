@@ -108,12 +108,7 @@ class Proposals:
                 p.meaning = "scored"
         self.given = self._named(given)
         self.climbed: Climbed | None = None
-        self.told = _told(module, [p.name for p in self.parameters])
-        if self.packed:
-            batches = told_by_batches(type(module), [p.name for p in self.parameters])
-            self.told = {
-                name: self.told.get(name, Told()).over(batches.get(name, Told())) for name in {**self.told, **batches}
-            }
+        self.told = _told(module, [p.name for p in self.parameters], bool(self.packed))
 
     def _named(self, given: Sequence[Shape]) -> dict[str, Shape]:
         """The stated inputs by the parameters of forward: by name, the nameless ones in order. Raises StatedError."""
@@ -310,11 +305,15 @@ def _of_numbers(name: str, shape: tuple[int | None, ...]) -> Input:
     return Input("x", name, shape=shape)
 
 
-def _told(module: nn.Module, parameters: Sequence[str]) -> dict[str, Told]:
-    """What the code says of the inputs: the forward itself, else the user's calls."""
+def _told(module: nn.Module, parameters: Sequence[str], packed: bool) -> dict[str, Told]:
+    """What the code says of the inputs: the forward itself, else the user's calls, else, where they are packed in a
+    mapping, what makes batches."""
     said = told_by_forward(module, parameters)
     home = sys.modules.get(type(module).__module__)
     if home is None or type(module).__module__.startswith("torch."):
         return said
-    shown = told_by_calls(module, surroundings(home), parameters)
-    return {name: said.get(name, Told()).over(shown.get(name, Told())) for name in {**said, **shown}}
+    others = [told_by_calls(module, surroundings(home), parameters)]
+    others += [told_by_batches(type(module), parameters)] if packed else []
+    for shown in others:
+        said = {name: said.get(name, Told()).over(shown.get(name, Told())) for name in {**said, **shown}}
+    return said

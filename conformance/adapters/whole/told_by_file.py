@@ -11,7 +11,7 @@ from torch import nn
 from conformance.adapters.whole.class_source import file_of
 from conformance.adapters.whole.findings import Finding
 from conformance.adapters.whole.record import Place, Record
-from conformance.slips import data, measures, orders, results, training
+from conformance.slips import beams, data, measures, orders, results, training
 
 _TOLD = {
     "results-stay-the-same-in-every-process": orders.HASHES,
@@ -25,9 +25,9 @@ _TOLD = {
     "results-of-windows-end-before-their-target": data.WINDOWS,
     "results-of-levels-weigh-errors-by-their-sign": data.LEVELS,
     "results-of-shares-meet-one-softmax": data.SHARES,
-    "results-of-perplexities-have-the-base-of-their-loss": data.PERPLEXITIES,
+    "results-of-perplexities-have-the-base-of-their-loss": measures.PERPLEXITIES,
     "results-of-margins-are-of-one-answer": data.PARTNERS,
-    "results-of-beams-add-their-scores": data.BEAMS,
+    "results-of-beams-add-their-scores": beams.SCORES,
     "results-of-methods-are-kept": results.THROWN,
     "results-of-pairs-count-each-time": results.PAIRS,
     "results-of-gains-use-the-logarithm-of-two": results.GAINS,

@@ -1,0 +1,120 @@
+"""Slips of beam searches that the text of a file shows by itself: the score so far, which goes into no candidate, or
+into nothing of what is ranked."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+
+from conformance.slips.slip import Found, Slip, assigned, called, functions
+
+_SCORES = re.compile(r"(log_?)?(scores?|probs?|p|lp|logp)|total|(beam_|cum_?|prev_)?(score|log_?prob)", re.IGNORECASE)
+
+
+def scores_forgotten(tree: ast.AST) -> Found:
+    """Where the candidates of a beam search are made of (score, tokens), and the score so far goes into none; or where
+    it keeps a tensor of scores that nothing of what it ranks is computed from."""
+    for function in functions(tree):
+        if "beam" not in function.name.lower():
+            continue
+        yield from _ranked_without_scores(function)
+        yield from _ranked_without_pairs(function)
+        for node in ast.walk(function):
+            if not isinstance(node, ast.ListComp | ast.GeneratorExp) or not isinstance(node.elt, ast.Tuple):
+                continue
+            taken = [one for loop in node.generators for one in ast.walk(loop.target) if isinstance(one, ast.Tuple)]
+            pairs = [one.elts for one in taken if len(one.elts) == 2 and all(isinstance(x, ast.Name) for x in one.elts)]
+            read = [node.elt, *(part for loop in node.generators for part in (loop.iter, *loop.ifs))]
+            used = {one.id for part in read for one in ast.walk(part) if isinstance(one, ast.Name)}
+            for score, tokens in pairs:
+                assert isinstance(score, ast.Name)
+                assert isinstance(tokens, ast.Name)
+                grows = any(isinstance(x, ast.BinOp) and _reads_name(x.left, tokens.id) for x in node.elt.elts)
+                if _SCORES.fullmatch(score.id) and score.id not in used and grows:
+                    yield f"{ast.unparse(node.elt)} without {score.id}", node
+
+
+def _ranked_without_scores(function: ast.FunctionDef) -> Found:
+    """Of each loop the call of topk, where a name of scores that begins before the loop and takes up what is ranked is
+    not among what that is computed from."""
+    for at, loop in enumerate(function.body):
+        begun = {one.id for before in function.body[:at] for one in _written_in(before) if _SCORES.fullmatch(one.id)}
+        if not isinstance(loop, ast.For | ast.While) or not begun:
+            continue
+        for node in (one for one in ast.walk(loop) if isinstance(one, ast.Call) and called(one) == "topk"):
+            of = node.func.value if isinstance(node.func, ast.Attribute) else node.args[0]
+            if ast.unparse(of) == "torch":
+                of = node.args[0]
+            kept = begun & {one.id for one in _written_in(loop)}
+            if kept and not kept & _comes_from(loop, _names(of), node):
+                yield f"{ast.unparse(node)} without {min(kept)}", node
+
+
+def _ranked_without_pairs(function: ast.FunctionDef) -> Found:
+    """The call of topk in a loop over steps, where a list of (tokens, 0.0) begins before it, and no loop over the list
+    reads the score."""
+    for at, loop in enumerate(function.body):
+        ranking = next((one for one in ast.walk(loop) if isinstance(one, ast.Call) and called(one) == "topk"), None)
+        if not isinstance(loop, ast.For | ast.While) or ranking is None:
+            continue
+        for to, given in (pair for before in function.body[:at] for pair in assigned(before)):
+            first = given.elts[0] if isinstance(given, ast.List) and len(given.elts) == 1 else None
+            places = [
+                number
+                for number, one in enumerate(first.elts if isinstance(first, ast.Tuple) else [])
+                if isinstance(one, ast.Constant) and one.value == 0 and type(one.value) is float
+            ]
+            if len(places) == 1 and isinstance(to, ast.Name) and not _reads_place(loop, to.id, places[0]):
+                yield f"{ast.unparse(ranking)} without the scores of {to.id}", ranking
+
+
+def _reads_place(loop: ast.AST, name: str, place: int) -> bool:
+    """Whether anything in a loop reads the number at a place of the tuples in a list."""
+    if re.search(rf"\[{place}\]|\bsorted\(|\bmax\(|\.sort\(", ast.unparse(loop)):
+        return True
+    for node in ast.walk(loop):
+        if isinstance(node, ast.For | ast.comprehension) and name in ast.unparse(node.iter):
+            targets = [one for one in ast.walk(node.target) if isinstance(one, ast.Tuple)]
+            if not targets or any(
+                not ast.unparse(one.elts[place]).startswith("_") for one in targets if place < len(one.elts)
+            ):
+                return True
+    return False
+
+
+def _written_in(node: ast.AST) -> Iterator[ast.Name]:
+    return (one for one in ast.walk(node) if isinstance(one, ast.Name) and isinstance(one.ctx, ast.Store))
+
+
+def _comes_from(loop: ast.AST, names: set[str], ranking: ast.Call) -> set[str]:
+    """The names that these are computed from within a loop, but by the ranking itself: by assignments, and by what is
+    done in place, ``logs += scores``, ``logs.add_(scores)``."""
+    steps = [pair for node in ast.walk(loop) for pair in assigned(node)]
+    steps += [(node.target, node.value) for node in ast.walk(loop) if isinstance(node, ast.AugAssign)]
+    steps += [(node.value, node.value) for node in ast.walk(loop) if isinstance(node, ast.Expr)]
+    steps = [(to, given) for to, given in steps if not any(one is ranking for one in ast.walk(given))]
+    found: set[str] = set()
+    while names - found:
+        found |= names
+        names = {name for to, given in steps if _names(to) & found for name in _names(given)}
+    return found
+
+
+def _names(node: ast.AST) -> set[str]:
+    return {one.id for one in ast.walk(node) if isinstance(one, ast.Name)}
+
+
+def _reads_name(value: ast.expr, name: str) -> bool:
+    return isinstance(value, ast.Name) and value.id == name
+
+
+SCORES = Slip(
+    rule=scores_forgotten,
+    asked="the score of a beam that goes on",
+    expected="its score so far and the next word's",
+    got="the next word's alone",
+    sentence="The score so far goes into no candidate: beams are ranked by their last word.",
+    mend="(score + log_prob, tokens + [word])",
+    nothing="no beams were seen whose score so far is forgotten",
+)

@@ -1,0 +1,69 @@
+"""Beam searches that forget the score so far are told, and right ones in many forms are not."""
+
+from __future__ import annotations
+
+import pytest
+from rules_of_text import told
+
+from conformance.slips import beams as slips
+
+
+@pytest.mark.parametrize(
+    ("name", "made", "is_told"),
+    [
+        ("beam_search", "[(lp, seq + [w]) for (score, seq) in live for lp, w in words(seq)]", True),
+        ("beam_search", "[(score + lp, seq + [w]) for (score, seq) in live for lp, w in words(seq)]", False),
+        ("beam_search", "[(lp, seq + [w]) for (score, seq) in live for lp, w in words(seq, score)]", False),
+        ("greedy", "[(lp, seq + [w]) for (score, seq) in live for lp, w in words(seq)]", False),
+        ("beam_search", "[(lp, seq) for (score, seq) in live for lp in worth(seq)]", False),  # scored anew
+        ("beam_search", "[(worth(seq + [w]), seq + [w]) for (_, seq) in live for w in words(seq)]", False),
+    ],
+)
+def test_a_beam_is_worth_all_its_words(name, made, is_told):
+    assert bool(told(slips.SCORES, f"def {name}(live, words, worth):\n    return {made}")) == is_told
+
+
+SEARCH = """
+def beam_search(model, k):
+    beams, scores = torch.ones(1, 1), torch.zeros(1)
+    for _ in range(9):
+        logs = model(beams)[:, -1].log_softmax(-1)
+        {ranked}
+        scores, best = total.view(-1).topk(k)
+        beams = grown(beams, best)
+    return beams[scores.argmax()]
+"""
+
+
+@pytest.mark.parametrize(
+    ("ranked", "is_told"),
+    [
+        ("total = logs", True),
+        ("total = scores.unsqueeze(1) + logs", False),
+        ("logs += scores[:, None]; total = logs", False),
+        ("logs.add_(scores[:, None]); total = logs", False),
+    ],
+)
+def test_a_search_that_keeps_scores_ranks_by_them(ranked, is_told):
+    assert bool(told(slips.SCORES, SEARCH.format(ranked=ranked))) == is_told
+
+
+@pytest.mark.parametrize(
+    ("ranked", "is_told"),
+    [
+        ("total = logs", True),
+        ("total = logs + torch.tensor([s for _, s in alive])[:, None]", False),
+    ],
+)
+def test_a_search_over_pairs_reads_their_scores(ranked, is_told):
+    text = f"""
+def beam_search(model, k):
+    alive = [([1], 0.0)]
+    for _ in range(9):
+        logs = model([ids for ids, _ in alive])
+        {ranked}
+        value, best = total.view(-1).topk(k)
+        alive = grown(alive, value, best)
+    return alive
+"""
+    assert bool(told(slips.SCORES, text)) == is_told
