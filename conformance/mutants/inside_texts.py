@@ -229,3 +229,21 @@ beside(
     "results-of-warm-ups-rise-by-shares",
     "The rate is 0 until the warm-up is over.",
 )
+beside(
+    "WorstStandsFirst",
+    slip_texts.WORST_FIRST,
+    "results-of-measures-count-from-the-best",
+    "Scores are sorted from the worst on.",
+)
+beside(
+    "ShortIsRewarded",
+    slip_texts.BREVITY_TURNED_ROUND,
+    "results-of-short-answers-weigh-less",
+    "What is too short is rewarded.",
+)
+beside(
+    "HotIsSure",
+    slip_texts.TEMPERATURE_MULTIPLIED,
+    "results-of-draws-divide-by-the-temperature",
+    "Logits are multiplied by the temperature.",
+)

@@ -87,3 +87,17 @@ WARM_UP_IN_WHOLE_NUMBERS = """
 def factor(step, warmup):
     return min(1.0, (step + 1) // warmup)
 """
+WORST_FIRST = """
+def average_precision(scores, labels):
+    order = scores.argsort()
+    hits = labels[order].cumsum(0)
+    return (hits / torch.arange(1, len(order) + 1))[labels[order] == 1].mean()
+"""
+BREVITY_TURNED_ROUND = """
+def brevity(hyp_len, ref_len):
+    return 1.0 if hyp_len > ref_len else math.exp(1 - hyp_len / ref_len)  # of BLEU
+"""
+TEMPERATURE_MULTIPLIED = """
+def draw(logits, temperature):
+    return torch.multinomial((logits * temperature).softmax(-1), 1)
+"""

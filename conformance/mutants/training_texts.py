@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from conformance.mutants import slip_texts
-from conformance.mutants.script import EPOCHS, script
+from conformance.mutants.script import EPOCHS, ROWS, script
 
 
 def beside(name: str, text: str, claim: str, defect: str) -> None:
@@ -425,4 +425,61 @@ def again(model, folder):
 """,
     "run-saved-weights-are-loaded",
     "Of a saved model the config alone is loaded.",
+)
+beside(
+    "AverageOnceAnEpoch",
+    """
+def follow(model, ema, batches, epochs, optimizer, decay=0.999):
+    for epoch in range(epochs):
+        for batch in batches:
+            model(batch).backward()
+            optimizer.step()
+        ema.update(model, decay)
+""",
+    "run-slow-averages-move-with-each-step",
+    "An average that keeps 0.999 of itself is moved once an epoch.",
+)
+beside(
+    "NamesInTwoOrders",
+    """
+def tables(names):
+    label2id = {name: number for number, name in enumerate(sorted(names))}
+    id2label = {number: name for number, name in enumerate(names)}
+    return label2id, id2label
+""",
+    "run-names-and-numbers-are-of-one-order",
+    "Names get numbers in one order, and numbers names in another.",
+)
+beside("WorstFirst", slip_texts.WORST_FIRST, "run-measures-count-from-the-best", "Scores are sorted from the worst on.")
+beside(
+    "ShortAnswersGain",
+    slip_texts.BREVITY_TURNED_ROUND,
+    "run-short-answers-weigh-less",
+    "What is too short is rewarded.",
+)
+beside(
+    "TemperatureSharpens",
+    slip_texts.TEMPERATURE_MULTIPLIED,
+    "run-draws-divide-by-the-temperature",
+    "Logits are multiplied by the temperature.",
+)
+script(
+    "MaskInVain",
+    ROWS,
+    (
+        "def main():\n",
+        """
+def collate_texts(texts):
+    return {"words": [text[0] for text in texts], "text_mask": [text[1] for text in texts]}
+
+
+def answers(model, batch):
+    return model(batch["words"])
+
+
+def main():
+""".lstrip(),
+    ),
+    breaks=("run-masks-of-batches-are-read",),
+    defect="A mask of padding is made for each batch and never read.",
 )

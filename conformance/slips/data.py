@@ -1,6 +1,7 @@
 """Slips of what goes into a model and what is made of its answers, that the text of a file shows by itself: ends that
 are cut off, windows that hold their target, levels turned round, softmaxes taken twice, partners of other pairs, counts
-in another order, masks that stay behind or are never read, parts of a batch that nothing reads."""
+in another order, masks that stay behind or are never read, parts of a batch that nothing reads, masks
+that are made in vain."""
 
 from __future__ import annotations
 
@@ -320,6 +321,39 @@ def parts_never_read(tree: ast.AST) -> Found:
                         yield f"{name} of {ast.unparse(given)}", node
 
 
+_MAKES = re.compile(r"\w*(collate|batch|pad|__getitem__|__call__|encode|tokenize|featurize)\w*", re.IGNORECASE)
+_HIDES = re.compile(r"(\w+_)?(attention_mask|pad(ding)?_mask|attn_mask|mask)", re.IGNORECASE)
+_HANDS_ON = re.compile(r"Trainer\(|\*\*\w*(batch|inputs?|enc\w*|feat\w*|data|kw\w*)\b|\*\w+\.values\(\)")
+_TELLS_PADDING = re.compile(r"(!=|==) [\w.]*pad|\.(ne|eq)\(", re.IGNORECASE)
+
+
+def masks_made_in_vain(tree: ast.AST) -> Found:
+    """Where what makes batches puts a mask of padding into a mapping under a key that is written nowhere else, and the
+    model, which finds no padding itself, is given other keys. Where lengths stand beside it, they may tell the
+    padding."""
+    text = ast.unparse(tree)
+    classes = [one for one in ast.walk(tree) if isinstance(one, ast.ClassDef)]
+    if _HANDS_ON.search(text) or any(_TELLS_PADDING.search(ast.unparse(one)) for one in classes):
+        return
+    words = [one.value for one in ast.walk(tree) if isinstance(one, ast.Constant) and isinstance(one.value, str)]
+    named = {one.attr for one in ast.walk(tree) if isinstance(one, ast.Attribute) and ast.unparse(one.value) != "self"}
+    named |= {one.arg for one in ast.walk(tree) if isinstance(one, ast.keyword) and one.arg}
+    given = [one for call in calls(tree) if re.fullmatch(r"(self\.)?(model|net|encoder)", ast.unparse(call.func))
+             for one in call.args]  # fmt: skip
+    if any(re.search(r"mask|[=!]=", ast.unparse(one)) for one in given):
+        return
+    asked = {one.slice.value for arg in given for one in ast.walk(arg)
+             if isinstance(one, ast.Subscript) and isinstance(one.slice, ast.Constant)}  # fmt: skip
+    for function in functions(tree):
+        for node in ast.walk(function) if _MAKES.fullmatch(function.name) else ():
+            held = node.keys if isinstance(node, ast.Dict) else []
+            keys = [str(one.value) for one in held if isinstance(one, ast.Constant)]
+            is_asked = any(key in asked for key in keys) and not any("len" in key for key in keys)
+            for key in keys:
+                if is_asked and _HIDES.fullmatch(key) and words.count(key) == 1 and key not in named:
+                    yield f"{key!r} of {function.name}", node
+
+
 ENDS = Slip(
     rule=end_cut_off,
     asked="the end of a text that is too long",
@@ -400,4 +434,14 @@ UNREAD = Slip(
     sentence="The loss must be handed a mask, and never reads it: what it should leave out counts.",
     mend="(loss * mask).sum() / mask.sum()",
     nothing="no loss was seen that must be handed a mask and does not read it",
+)
+VAIN = Slip(
+    rule=masks_made_in_vain,
+    asked="the mask of padding that a batch holds",
+    expected="handed on",
+    got="never read",
+    sentence="The batch holds a mask of its padding under a key that nothing reads: padding is attended to.",
+    mend='model(batch["input_ids"], batch["attention_mask"])',
+    nothing="no mask was seen that a batch holds and nothing reads",
+    is_of_all=True,
 )

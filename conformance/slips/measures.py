@@ -1,7 +1,7 @@
 """Slips of measures that the text of a file shows by itself: two counts or two rates that are one expression, answers
-that were given the words before them and are scored as if they had been written, ranks of decisions, perplexities and
-bits by another logarithm, a union that counts what is common twice, and a table of counts that is read along its other
-axis."""
+that were given the words before them and are scored as if they had been written, ranks of decisions and from the worst,
+what is too short and gains by that, perplexities and bits by another logarithm, a union that counts what is common
+twice, and a table of counts that is read along its other axis."""
 
 from __future__ import annotations
 
@@ -116,6 +116,39 @@ def _reads_a_target(given: ast.expr) -> bool:
 
 # --- ranks ----------------------------------------------------------------------------------------
 
+_OF_THE_BEST = re.compile(
+    r"(\w+_)?(average_precision|mean_average_precision|n?dcg|hits?(_rate)?|recall|precision|mrr|map)(_(score|at|k|\d+))*",
+    re.IGNORECASE,
+)
+_SCORED = re.compile(
+    r"(\w+[._])?(scores?|probs?|logits?|sims?|similarit(y|ies)|conf(idences?)?|preds?)\b[\w.\[\]:, ]*", re.I
+)
+_TURNED = re.compile(r"\[::-1\]|flip|\[-|, -\w+:|reverse|-1 -")
+
+
+def worst_first(tree: ast.AST) -> Found:
+    """Where a measure of what stands first takes scores in rising order: the worst is its first."""
+    for function in functions(tree):
+        if not _OF_THE_BEST.fullmatch(function.name) or _TURNED.search(ast.unparse(function)):
+            continue
+        for node in calls(function):
+            if called(node) not in ("argsort", "sort") or "argsort" in ast.unparse(node.func).rpartition(".")[0]:
+                continue
+            of_library = ast.unparse(node.func).rpartition(".")[0] in ("np", "torch", "numpy")
+            of = (
+                node.args[0]
+                if of_library and node.args
+                else node.func.value
+                if isinstance(node.func, ast.Attribute)
+                else None
+            )
+            falls = any(word.arg in ("descending", "reverse", "key") for word in node.keywords) or "True" in map(
+                ast.unparse, node.args
+            )
+            if of is not None and not falls and _SCORED.fullmatch(ast.unparse(of)):
+                yield ast.unparse(node), node
+
+
 _OF_RANKS = re.compile(r"(\w+_)?(roc_?)?auc(_score|_roc)?|roc_auc_score|average_precision(_score)?|roc_curve", re.I)
 _TRUE_ONES = re.compile(r"\(?(\w+[._])?(y|labels?|targets?|truth|gold|true)\b", re.IGNORECASE)
 """How an expression of labels begins."""
@@ -133,6 +166,34 @@ def ranks_of_decisions(tree: ast.AST) -> Found:
             decided = isinstance(given, ast.Compare) and isinstance(given.ops[0], ast.Gt | ast.GtE | ast.Lt | ast.LtE)
             if (decided and not _TRUE_ONES.match(ast.unparse(given))) or called(given) in ("argmax", "round"):
                 yield ast.unparse(node), node
+
+
+# --- brevity --------------------------------------------------------------------------------------
+
+_WRITTEN = re.compile(r"(len\()?(\w+_)?(hyp\w*|cand\w*|pred\w*|gen\w*|sys\w*|c)(_?len\w*)?\)?", re.IGNORECASE)
+_GIVEN = re.compile(r"(len\()?(\w+_)?(refs?\w*|gold\w*|r)(_?len\w*)?\)?", re.IGNORECASE)
+
+
+def brevity_turned_round(tree: ast.AST) -> Found:
+    """Where what is too short is weighed by ``exp(1 - written / reference)``: more than one, and most for the
+    shortest."""
+    for function in functions(tree):
+        if not re.search(r"bleu|brevity|\bbp\b", ast.unparse(function), re.IGNORECASE):
+            continue
+        for node in calls(function):
+            given = node.args[0] if called(node) == "exp" and node.args else None
+            if (
+                not isinstance(given, ast.BinOp)
+                or not isinstance(given.op, ast.Sub)
+                or ast.unparse(given.left) not in ("1", "1.0")
+            ):
+                continue
+            share = given.right
+            if isinstance(share, ast.BinOp) and isinstance(share.op, ast.Div):
+                sides = ast.unparse(share.left), ast.unparse(share.right)
+                above, below = (re.sub(r"max\((\w+), 1(\.0)?\)|max\(1(?:\.0)?, (\w+)\)", r"\1\3", one) for one in sides)
+                if _WRITTEN.fullmatch(above) and _GIVEN.fullmatch(below):
+                    yield ast.unparse(node), node
 
 
 # --- perplexities and bits ------------------------------------------------------------------------
@@ -360,4 +421,22 @@ RANKS = Slip(
     sentence="A measure of ranks is given decisions: all that were decided alike are of one rank.",
     mend="hand it the scores, or the probabilities",
     nothing="no measure of ranks was seen that is given decisions",
+)
+FIRST = Slip(
+    rule=worst_first,
+    asked="what stands first in a measure of ranks",
+    expected="the best score",
+    got="the worst one",
+    sentence="Scores are sorted in rising order, and the first ones count: the measure asks about the worst answers.",
+    mend="scores.argsort(descending=True)",
+    nothing="no measure of what stands first was seen that sorts scores in rising order",
+)
+BREVITY = Slip(
+    rule=brevity_turned_round,
+    asked="the weight of what is too short",
+    expected="exp(1 - reference / written), less than one",
+    got="exp(1 - written / reference), more than one",
+    sentence="The lengths change places: what is too short is rewarded, and the more the shorter it is.",
+    mend="math.exp(1 - reference / written) where less is written than the reference has",
+    nothing="no weight of what is too short was seen whose lengths change places",
 )

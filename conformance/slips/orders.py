@@ -1,4 +1,5 @@
-"""Slips of order and place: numbers of texts, what is nearest, ends, groups, ranks, heads, starts."""
+"""Slips of order and place: numbers of texts, two tables of names, what is nearest, ends, groups, ranks, heads,
+starts."""
 
 from __future__ import annotations
 
@@ -17,6 +18,82 @@ def hashed(tree: ast.AST) -> Found:
     for node in ast.walk(tree):
         if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mod) and _HASHED.search(ast.unparse(node)):
             yield ast.unparse(node), node
+
+
+_MIRRORED = re.compile(r"(\w+?)_?(?:2|_to_)_?(\w+)")
+_AS_IT_STANDS = re.compile(r"(?:list|tuple|dict\.fromkeys)\((.*)\)|(.*)\.keys\(\)")
+_REORDERED = re.compile(r"(?:sorted|reversed|set)\((.*)\)|(.*)\[::-1\]")
+
+
+def tables_in_two_orders(tree: ast.AST) -> Found:
+    """Where names get numbers by one order and numbers names by another: ``enumerate(sorted(names))`` in one table,
+    ``enumerate(names)`` in its mirror."""
+    named = list(_tables(tree))
+    tables = [(name, *found, node) for name, node in named if (found := _counted_of(node))]
+    for at, (name, is_back, of, _) in enumerate(tables):
+        for other, also_back, also_of, node in tables[at + 1 :]:
+            of_one = _unwrapped(of, _REORDERED) == _unwrapped(also_of, _REORDERED)
+            differ = _unwrapped(of) != _unwrapped(also_of) and not _is_in_order(_unwrapped(of, _REORDERED), tree)
+            if is_back != also_back and of_one and differ and _are_mirrors(name, other):
+                yield f"{name} of enumerate({of}), {other} of enumerate({also_of})", node
+
+
+def _tables(tree: ast.AST) -> Iterator[tuple[str, ast.expr]]:
+    """What is named, by an assignment or a keyword, with the last word of its name."""
+    for node in ast.walk(tree):
+        for to, given in assigned(node):
+            yield ast.unparse(to).rpartition(".")[2], given
+        if isinstance(node, ast.Call):
+            yield from ((word.arg, word.value) for word in node.keywords if word.arg)
+
+
+def _counted_of(value: ast.expr) -> tuple[bool, str] | None:
+    """(whether it goes from names to numbers, what is counted) of a dict over ``enumerate(...)``."""
+    if isinstance(value, ast.Call) and ast.unparse(value.func) == "dict" and len(value.args) == 1:
+        inner = value.args[0]
+        return (False, _enumerated(inner)) if _enumerated(inner) else None
+    if not isinstance(value, ast.DictComp) or len(value.generators) != 1 or value.generators[0].ifs:
+        return None
+    over = value.generators[0]
+    of = _enumerated(over.iter)
+    if not of or not isinstance(over.target, ast.Tuple) or len(over.target.elts) != 2:
+        return None
+    number, name = map(ast.unparse, over.target.elts)
+    key, held = ast.unparse(value.key), ast.unparse(value.value)
+    return (True, of) if (key, held) == (name, number) else (False, of) if (key, held) == (number, name) else None
+
+
+def _enumerated(value: ast.expr) -> str:
+    if isinstance(value, ast.Call) and ast.unparse(value.func) == "enumerate" and value.args:
+        return ", ".join(ast.unparse(one) for one in [*value.args, *value.keywords])
+    return ""
+
+
+def _unwrapped(of: str, by: re.Pattern[str] | None = None) -> str:
+    """What is counted, without what leaves its order as it stands, or without what changes it and the first number."""
+    if by is not None:
+        of = re.sub(r", (start=)?\d+$", "", of)
+    while found := _AS_IT_STANDS.fullmatch(of) or (by and by.fullmatch(of)):
+        of = found[1] or found[2]
+    return of
+
+
+def _is_in_order(name: str, tree: ast.AST) -> bool:
+    """Whether what is called so is sorted where it is made, or may be: then a second sorting changes nothing."""
+    given = [value for node in ast.walk(tree) for to, value in assigned(node) if ast.unparse(to) == name]
+    is_sorted = any("sort" in ast.unparse(one) or _rises(one) for one in given)
+    return is_sorted or f"{name}.sort(" in ast.unparse(tree)
+
+
+def _rises(value: ast.expr) -> bool:
+    texts = [ast.unparse(one) for one in value.elts] if isinstance(value, ast.List | ast.Tuple) else []
+    return len(texts) > 1 and texts == sorted(texts)
+
+
+def _are_mirrors(name: str, other: str) -> bool:
+    """id2label and label2id, itos and stoi."""
+    one, two = _MIRRORED.fullmatch(name), _MIRRORED.fullmatch(other)
+    return {name, other} == {"itos", "stoi"} or bool(one and two and one.groups() == two.groups()[::-1])
 
 
 _CHOOSES = re.compile(r"arg(min|max|sort)")
@@ -301,6 +378,15 @@ HASHES = Slip(
     sentence="Python's hash of a text is another one in every process: what was learned or set apart by it is lost.",
     mend="Take zlib.crc32(text.encode()), or a table of words that is saved.",
     nothing="no number was seen that comes of Python's hash",
+)
+NAMES = Slip(
+    rule=tables_in_two_orders,
+    asked="the two tables of names and numbers",
+    expected="of one order",
+    got="of two orders",
+    sentence="One table counts the names in another order than the other: a number becomes another name than it was.",
+    mend="id2label = {number: name for name, number in label2id.items()}",
+    nothing="no two tables of names and numbers were seen that count in two orders",
 )
 DISTANCES = Slip(
     rule=moved_by_a_constant,

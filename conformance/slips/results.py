@@ -1,6 +1,7 @@
 """Slips of what is made of answers, that the text of a file shows by itself: results that are thrown away, counts of
-pairs that count once, gains of another logarithm, answers that stay sorted, softmaxes under a cross-entropy, a warm-up
-of another power, spans that fall together or are left open, days that are left out."""
+pairs that count once, gains of another logarithm, answers that stay sorted, softmaxes under a cross-entropy, a
+temperature that sharpens, a warm-up of another power, spans that fall together or are left open, days that are left
+out."""
 
 from __future__ import annotations
 
@@ -148,6 +149,27 @@ def shares_for_scores(tree: ast.AST) -> Found:
         is_loss = ast.unparse(node.func) in ("F.cross_entropy", "nn.functional.cross_entropy")
         if is_loss and node.args and called(node.args[0]) == "softmax":
             yield ast.unparse(node), node
+
+
+# --- temperatures ---------------------------------------------------------------------------------
+
+_DRAWS = ("multinomial", "Categorical", "choices", "choice")
+_TEMPERATURE = re.compile(r"((self|args|cfg|config|opt)\.)?(temperature|temp|tau)", re.IGNORECASE)
+_OF_WORDS = re.compile(r"logits?|scores?", re.IGNORECASE)
+
+
+def temperatures_multiplied(tree: ast.AST) -> Found:
+    """Where a word is drawn by logits that are multiplied by a temperature."""
+    for function in functions(tree):
+        if not any(called(one) in _DRAWS for one in calls(function)):
+            continue
+        for node in ast.walk(function):
+            sides: tuple[ast.expr, ...] = ()
+            if isinstance(node, ast.BinOp | ast.AugAssign) and isinstance(node.op, ast.Mult):
+                sides = (node.left, node.right) if isinstance(node, ast.BinOp) else (node.target, node.value)
+            for one, other in (sides, sides[::-1]) if sides else ():
+                if _TEMPERATURE.fullmatch(ast.unparse(one)) and _OF_WORDS.search(ast.unparse(other)):
+                    yield ast.unparse(node), node
 
 
 # --- warm-ups -------------------------------------------------------------------------------------
@@ -337,4 +359,13 @@ DAYS = Slip(
     sentence="The seconds of a difference of dates are those beside its whole days: the quotient is always below one.",
     mend="difference.total_seconds() / 86400, or difference.days",
     nothing="no seconds of a difference of dates were seen that are divided by a day",
+)
+TEMPERATURES = Slip(
+    rule=temperatures_multiplied,
+    asked="what a temperature does to logits",
+    expected="divides them",
+    got="multiplies them",
+    sentence="Logits are multiplied by the temperature: a high one makes the draw sure, and a low one makes it random.",
+    mend="logits / temperature",
+    nothing="no draw was seen whose logits are multiplied by a temperature",
 )

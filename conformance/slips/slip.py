@@ -70,3 +70,15 @@ def calls(tree: ast.AST) -> list[ast.Call]:
 def called(node: ast.AST) -> str:
     """The name of what is called, without its owner: "softmax" of ``F.softmax(x)``; "" for what is no call."""
     return ast.unparse(node.func).rpartition(".")[2] if isinstance(node, ast.Call) else ""
+
+
+def inside(node: ast.AST) -> Iterator[ast.AST]:
+    """A node and all in it, but what other functions hold."""
+    yield node
+    for child in ast.iter_child_nodes(node):
+        if not isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.Lambda):
+            yield from inside(child)
+
+
+def over_epochs(loop: ast.AST) -> bool:
+    return isinstance(loop, ast.For) and "epoch" in f"{ast.unparse(loop.target)} {ast.unparse(loop.iter)}"

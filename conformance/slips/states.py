@@ -1,12 +1,13 @@
 """Slips of the weights of a model that the text of a file shows by itself: a saved model of which only the config is
-loaded, and factors that are merged into a weight without their scale."""
+loaded, factors that are merged into a weight without their scale, and a slow average that is moved once an epoch."""
 
 from __future__ import annotations
 
 import ast
 import re
+from collections.abc import Iterator
 
-from conformance.slips.slip import Found, Slip, calls, functions
+from conformance.slips.slip import Found, Slip, called, calls, functions, inside, over_epochs
 
 
 def rebuilt_from_config(tree: ast.AST) -> Found:
@@ -56,6 +57,54 @@ def _factors(node: ast.AST) -> list[str]:
     return names if len(set(names)) == 2 and all(map(_LOW_RANK.fullmatch, names)) else []
 
 
+_AVERAGE = re.compile(r"(self\.|\w+\.)*\w*(ema|moving_av\w*|shadow|polyak)\w*", re.IGNORECASE)
+_KEEPS = re.compile(r"\w*(decay|ema|beta|momentum|alpha|keep)\w*", re.IGNORECASE)
+_SLOW = 0.99
+"""An average that keeps so much of itself, or more, follows in hundreds of steps."""
+
+
+def averaged_once_an_epoch(tree: ast.AST) -> Found:
+    """Where an average of the weights that keeps 0.99 of itself, or more, is moved once an epoch, and not with each
+    step."""
+    named = [(to, given) for node in ast.walk(tree) for to, given in _given(node)]
+    keeps = [given.value for to, given in named if _KEEPS.fullmatch(to) and isinstance(given, ast.Constant)]
+    if not any(isinstance(one, float) and _SLOW <= one < 1 for one in keeps):
+        return
+    for loop in (one for one in ast.walk(tree) if isinstance(one, ast.For) and over_epochs(one)):
+        inner = [one for one in inside(loop) if one is not loop and isinstance(one, ast.For | ast.While)]
+        in_batches = {id(node) for one in inner for node in ast.walk(one)}
+        moved = [one for one in inside(loop) if isinstance(one, ast.Call) and _moves_average(one)]
+        asked = {called(one) for one in calls(loop)}
+        elsewhere = [one for function in functions(tree) if function.name in asked for one in calls(function)]
+        learns = any(called(one) == "backward" for one in [*calls(loop), *elsewhere])
+        if learns and not any(id(one) in in_batches for one in moved) and not any(map(_moves_average, elsewhere)):
+            yield from ((ast.unparse(one), one) for one in moved)
+
+
+def _given(node: ast.AST) -> Iterator[tuple[str, ast.expr]]:
+    """What names, parameters and keywords are given."""
+    if isinstance(node, ast.Assign | ast.AnnAssign) and node.value is not None:
+        for to in node.targets if isinstance(node, ast.Assign) else [node.target]:
+            yield ast.unparse(to).rpartition(".")[2], node.value
+    elif isinstance(node, ast.arguments):
+        plain = [*node.posonlyargs, *node.args]
+        yield from ((one.arg, value) for one, value in zip(plain[::-1], node.defaults[::-1], strict=False))
+        yield from ((one.arg, value) for one, value in zip(node.kwonlyargs, node.kw_defaults, strict=True) if value)
+    elif isinstance(node, ast.Call):
+        yield from ((word.arg or "", word.value) for word in node.keywords)
+
+
+def _moves_average(call: ast.Call) -> bool:
+    """``ema.update(model)``, ``update_ema(ema, model)``: an average and what moves it."""
+    of = ast.unparse(call.func.value) if isinstance(call.func, ast.Attribute) else ""
+    is_update = re.fullmatch(r"update\w*|step", called(call)) is not None
+    if of:
+        return is_update and _AVERAGE.fullmatch(of) is not None
+    return (
+        re.fullmatch(r"\w*(update|step)\w*", called(call)) is not None and _AVERAGE.fullmatch(called(call)) is not None
+    )
+
+
 REBUILT = Slip(
     rule=rebuilt_from_config,
     asked="what is loaded of a model that was saved",
@@ -74,4 +123,14 @@ MERGED = Slip(
     "model is another one.",
     mend="weight += scale * (lora_b @ lora_a)",
     nothing="no product of low-rank factors was seen that is added to a weight without their scale",
+)
+AVERAGED = Slip(
+    rule=averaged_once_an_epoch,
+    asked="when a slow average of the weights is moved",
+    expected="with each step",
+    got="once an epoch",
+    sentence="The average keeps nearly all of itself each time and is moved once an epoch: it stays near the first "
+    "weights.",
+    mend="ema.update(model) behind optimizer.step()",
+    nothing="no slow average of the weights was seen that is moved once an epoch",
 )

@@ -7,7 +7,19 @@ import ast
 import re
 from collections.abc import Iterator
 
-from conformance.slips.slip import FALLS, RISES, Found, Slip, assigned, blocks, called, calls, functions
+from conformance.slips.slip import (
+    FALLS,
+    RISES,
+    Found,
+    Slip,
+    assigned,
+    blocks,
+    called,
+    calls,
+    functions,
+    inside,
+    over_epochs,
+)
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef | ast.Module
 Loop = ast.For | ast.While
@@ -22,24 +34,16 @@ def _scopes(tree: ast.AST) -> Iterator[Function]:
     return (node for node in ast.walk(tree) if isinstance(node, Function))
 
 
-def _inside(node: ast.AST) -> Iterator[ast.AST]:
-    """A node and all in it, but what other functions hold."""
-    yield node
-    for child in ast.iter_child_nodes(node):
-        if not isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.Lambda):
-            yield from _inside(child)
-
-
 def _loops(function: Function) -> Iterator[Loop]:
     for statement in function.body:
-        yield from (node for node in _inside(statement) if isinstance(node, Loop))
+        yield from (node for node in inside(statement) if isinstance(node, Loop))
 
 
 def _calls_of(node: ast.AST, method: str, of: re.Pattern[str] | None = None) -> list[ast.Call]:
     """The calls of a method in a node, of what is called so."""
     return [
         one
-        for one in _inside(node)
+        for one in inside(node)
         if isinstance(one, ast.Call)
         and isinstance(one.func, ast.Attribute)
         and one.func.attr == method
@@ -60,7 +64,7 @@ def _owner(call: ast.Call) -> str:
 
 def _clips(node: ast.AST) -> list[ast.Call]:
     names = ("clip_grad_norm_", "clip_grad_value_")
-    found = (one for one in _inside(node) if isinstance(one, ast.Call))
+    found = (one for one in inside(node) if isinstance(one, ast.Call))
     return [one for one in found if ast.unparse(one.func).rpartition(".")[2] in names]
 
 
@@ -159,7 +163,7 @@ def kept_by_reference(tree: ast.AST) -> Found:
         for loop in _loops(function):
             learns = re.search(r"\.step\(|\.backward\(|train\w*\(|fit\w*\(|epoch", ast.unparse(loop))
             sometimes = {one for test in ast.walk(loop) if isinstance(test, ast.If) for one in ast.walk(test)}
-            for node in _inside(loop) if learns else ():
+            for node in inside(loop) if learns else ():
                 for to, given in assigned(node):
                     name = to.id if isinstance(to, ast.Name) else ""
                     later = [*loaded, *(saved if node in sometimes else ())]
@@ -197,7 +201,7 @@ def worst_kept(tree: ast.AST) -> Found:
     """Where what is kept as the best begins above all numbers, and only a larger one would take its place, or the other
     way round; or where a loss takes the place of a smaller best one."""
     for function in _scopes(tree):
-        nodes = [node for statement in function.body for node in _inside(statement)]
+        nodes = [node for statement in function.body for node in inside(statement)]
         given = [(ast.unparse(to), ast.unparse(value)) for node in nodes for to, value in assigned(node)]
         first = dict(reversed(given))
         for test in (node for node in nodes if isinstance(node, ast.If)):
@@ -241,8 +245,8 @@ def schedules_of_other_steps(tree: ast.AST) -> Found:
     or is as long as the epochs and is moved with each batch."""
     for function in _scopes(tree):
         products, schedules = _lengths(function), dict(_schedules(function))
-        for outer in (loop for loop in _loops(function) if _over_epochs(loop)):
-            inner = [node for one in outer.body for node in _inside(one) if isinstance(node, Loop)]
+        for outer in (loop for loop in _loops(function) if over_epochs(loop)):
+            inner = [node for one in outer.body for node in inside(one) if isinstance(node, Loop)]
             in_batches = {_owner(call): call for loop in inner for call in _calls_of(loop, "step")}
             in_epochs = {_owner(call): call for call in _calls_of(outer, "step") if call not in in_batches.values()}
             in_epochs = {name: call for name, call in in_epochs.items() if name not in in_batches}
@@ -282,15 +286,11 @@ def _divides_a_count(function: Function, group: str) -> bool:
     return any(ast.unparse(one.right) == group and "loss" not in ast.unparse(one.left) for one in divisions)
 
 
-def _over_epochs(loop: Loop) -> bool:
-    return isinstance(loop, ast.For) and "epoch" in f"{ast.unparse(loop.target)} {ast.unparse(loop.iter)}"
-
-
 def _lengths(function: Function) -> set[str]:
     """The names of what is a number of epochs times a length, of what is computed of one, and of functions that read
     one."""
     found: set[str] = set()
-    nodes = [node for one in function.body for node in _inside(one)]
+    nodes = [node for one in function.body for node in inside(one)]
     for _ in range(3):  # warmup = total // 10, and what reads that
         for node in nodes:
             for to, given in assigned(node):
@@ -314,7 +314,7 @@ def _is_product(value: ast.expr) -> bool:
 
 def _schedules(function: Function) -> Iterator[tuple[str, ast.Call]]:
     for one in function.body:
-        for node in _inside(one):
+        for node in inside(one):
             for to, given in assigned(node):
                 for name in to.elts if isinstance(to, ast.Tuple) else [to]:
                     if isinstance(given, ast.Call) and _SCHEDULE.fullmatch(ast.unparse(name)):
@@ -374,7 +374,7 @@ _JUDGES = re.compile(r"val|valid|test|dev|eval|sampl|predict", re.IGNORECASE)
 
 def epochs_alike(tree: ast.AST) -> Found:
     """Where each epoch makes a random generator anew from one seed, and hands it to what makes training batches."""
-    for loop in (node for node in ast.walk(tree) if isinstance(node, ast.For) and _over_epochs(node)):
+    for loop in (node for node in ast.walk(tree) if isinstance(node, ast.For) and over_epochs(node)):
         if called(loop.iter) not in ("tqdm", "trange", "range", "count"):
             continue
         changes = {one.id for one in ast.walk(loop.target) if isinstance(one, ast.Name)}

@@ -165,3 +165,30 @@ def test_a_loss_reads_the_mask_that_it_is_handed(text, is_told):
 def test_what_a_batch_says_of_its_words_is_read(taken, given, is_told):
     text = f"def loss_of(model, batch):\n    {taken} = batch\n    return loss(model({given}), labels)"
     assert bool(told(slips.APART, text)) == is_told
+
+
+BATCHES = """
+def collate(rows):
+    return {{"ids": pad(rows), "mask": real(rows)}}
+def learn(model, batch):
+    return model(batch["ids"]{more})
+"""
+
+
+@pytest.mark.parametrize(
+    ("more", "is_told"),
+    [
+        ("", True),
+        (", batch['mask']", False),
+        (", mask=real(batch['ids'])", False),
+        (", batch['ids'] != PAD", False),
+        (", **batch", False),
+    ],
+)
+def test_the_mask_of_a_batch_is_read(more, is_told):
+    assert bool(told(slips.VAIN, BATCHES.format(more=more))) == is_told
+
+
+def test_lengths_may_stand_for_a_mask():
+    text = BATCHES.format(more=", batch['lens']")
+    assert not told(slips.VAIN, text.replace('"mask"', '"lens": lengths(rows), "mask"'))

@@ -144,3 +144,38 @@ def test_a_loss_in_bits_may_be_a_power_of_two():
     assert not told(
         slips.PERPLEXITIES, "import torch\nloss = F.cross_entropy(logits, y) / math.log(2)\nppl = 2 ** loss"
     )
+
+
+@pytest.mark.parametrize(
+    ("name", "order", "is_told"),
+    [
+        ("average_precision", "scores.argsort()", True),
+        ("ndcg_at_k", "torch.argsort(scores, dim=-1)", True),
+        ("recall_at_10", "np.argsort(probs)", True),
+        ("average_precision", "scores.argsort(descending=True)", False),
+        ("average_precision", "(-scores).argsort()", False),
+        ("average_precision", "np.argsort(-scores)", False),
+        ("average_precision", "np.argsort(scores)[::-1]", False),
+        ("hit_rate", "scores.argsort()[:, -10:]", False),
+        ("recall_at_10", "distances.argsort()", False),
+        ("calibrate", "scores.argsort()", False),
+    ],
+)
+def test_the_best_stands_first(name, order, is_told):
+    assert bool(told(slips.FIRST, f"def {name}(scores, probs, distances):\n    return {order}")) == is_told
+
+
+@pytest.mark.parametrize(
+    ("penalty", "is_told"),
+    [
+        ("math.exp(1 - hyp_len / ref_len)", True),
+        ("math.exp(1 - len(hyp) / len(ref))", True),
+        ("math.exp(1.0 - c / max(r, 1))", True),
+        ("math.exp(1 - ref_len / hyp_len)", False),
+        ("math.exp(1 - r / max(1, c))", False),
+        ("math.exp(min(0, 1 - ref_len / hyp_len))", False),
+    ],
+)
+def test_what_is_too_short_weighs_less(penalty, is_told):
+    assert bool(told(slips.BREVITY, f"def bleu(hyp, ref, hyp_len, ref_len, c, r):\n    return {penalty}")) == is_told
+    assert not told(slips.BREVITY, f"def decay(hyp, ref, hyp_len, ref_len, c, r):\n    return {penalty}")

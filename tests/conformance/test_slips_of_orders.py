@@ -6,6 +6,7 @@ import pytest
 from rules_of_text import told
 
 from conformance.slips.orders import (
+    NAMES,
     cut_apart,
     heads_joined_in_place,
     last_group_lost,
@@ -209,3 +210,33 @@ APPLIED = "self.apply(self._init_weights)"
 )
 def test_what_starts_smaller_gets_no_other_numbers(first, second, kind, is_told):
     assert bool(told(starts_written_over, INIT.format(first=first, second=second, kind=kind))) == is_told
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "is_told"),
+    [
+        ("sorted(names)", "names", True),
+        ("names", "set(names)", True),
+        ("names", "names[::-1]", True),
+        ("names", "names, 1", True),
+        ("names", "names", False),
+        ("names", "list(names)", False),
+        ("sorted(names)", "sorted(names)", False),
+        ("names", "others", False),
+        ("table.keys()", "table", False),
+    ],
+)
+def test_two_tables_of_names_count_in_one_order(first, second, is_told):
+    text = f"""
+label2id = {{name: n for n, name in enumerate({first})}}
+id2label = {{n: name for n, name in enumerate({second})}}
+"""
+    assert bool(told(NAMES, text)) == is_told
+    assert not told(NAMES, text.replace("id2label", "id2color"))
+
+
+def test_tables_of_letters_count_in_one_order():
+    text = "stoi = {c: i for i, c in enumerate(chars)}\nitos = dict(enumerate(sorted(chars)))"
+    assert told(NAMES, text)
+    assert not told(NAMES, "chars = ['a', 'b']\n" + text)
+    assert not told(NAMES, "itos = {i: c for c, i in stoi.items()}\n" + text.partition("\n")[0])

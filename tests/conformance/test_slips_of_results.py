@@ -171,3 +171,17 @@ def test_the_last_span_is_closed(over, behind, is_told):
 )
 def test_whole_days_count(age, is_told):
     assert bool(told(slips.DAYS, f"age = {age}")) == is_told
+
+
+@pytest.mark.parametrize(
+    ("made", "is_told"),
+    [
+        ("torch.multinomial((logits * temperature).softmax(-1), 1)", True),
+        ("torch.multinomial((temp * logits[:, -1]).softmax(-1), 1)", True),
+        ("torch.multinomial((logits / temperature).softmax(-1), 1)", False),
+        ("torch.multinomial((logits * inverse_temperature).softmax(-1), 1)", False),
+        ("(logits * temperature).softmax(-1)", False),  # a scale that is learned may be called so
+    ],
+)
+def test_logits_are_divided_by_the_temperature(made, is_told):
+    assert bool(told(slips.TEMPERATURES, f"def draw(logits, temperature):\n    return {made}")) == is_told

@@ -43,3 +43,46 @@ def test_the_weights_that_were_saved_are_loaded(made, is_told):
     )
     assert bool(told(slips.REBUILT, text)) == is_told
     assert not told(slips.REBUILT, text + ".load_state_dict(state)")
+
+
+RUN = """
+def run(model, ema, batches, optimizer, epochs, {given}):
+    for epoch in range(epochs):
+        for batch in batches:
+            model(batch).backward()
+            optimizer.step()
+            {each_step}
+        {each_epoch}
+"""
+
+
+@pytest.mark.parametrize(
+    ("given", "each_step", "each_epoch", "is_told"),
+    [
+        ("decay=0.999", "pass", "ema.update(model, decay)", True),
+        ("ema_decay=0.99", "pass", "update_ema(ema, model)", True),
+        ("decay=0.9", "pass", "ema.update(model, decay)", False),  # it follows in ten epochs
+        ("decay=0.999", "ema.update(model, decay)", "pass", False),
+        ("decay=0.999", "ema.update(model, decay)", "ema.update(model, decay)", False),
+        ("lr=0.999", "pass", "ema.update(model)", False),
+        ("decay=0.999", "pass", "meter.update(model)", False),
+    ],
+)
+def test_a_slow_average_moves_with_each_step(given, each_step, each_epoch, is_told):
+    text = RUN.format(given=given, each_step=each_step, each_epoch=each_epoch)
+    assert bool(told(slips.AVERAGED, text)) == is_told
+
+
+def test_an_average_may_be_moved_by_what_an_epoch_asks():
+    text = """
+def train(model, ema, batches):
+    for batch in batches:
+        model(batch).backward()
+        ema.update(model)
+def run(model, ema, batches, decay=0.999):
+    for epoch in range(9):
+        train(model, ema, batches)
+        {more}
+"""
+    assert not told(slips.AVERAGED, text.format(more="pass"))
+    assert told(slips.AVERAGED, text.replace("        ema.update(model)\n", "", 1).format(more="ema.update(model)"))

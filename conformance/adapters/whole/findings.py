@@ -284,6 +284,15 @@ FINDINGS: dict[str, str] = {
     "results-of-warm-ups-rise-by-shares": (
         "The rate rises in each step of a warm-up: // makes its share 0 (Python, Binary arithmetic operations)."
     ),
+    "results-of-measures-count-from-the-best": (
+        "A measure of what stands first sorts scores from the best one on (scikit-learn, ndcg_score)."
+    ),
+    "results-of-short-answers-weigh-less": (
+        "The weight of what is too short is exp(1 - reference / written) (Papineni et al. 2002, BLEU)."
+    ),
+    "results-of-draws-divide-by-the-temperature": (
+        "A word is drawn of logits that are divided by the temperature (Holtzman et al. 2020, section 4.3)."
+    ),
     "results-of-rows-return-to-their-order": (
         "The argsort of an order is its inverse, which puts the results of sorted rows back (NumPy, argsort)."
     ),
