@@ -37,11 +37,18 @@ def has(feature: str) -> bool:
 
 
 def _target() -> Any:
-    """Code generation for this processor, with little optimisation: texts are lists of loads and calls."""
+    """Code generation for this processor, with little optimisation: texts are lists of loads and calls.
+
+    The name of a processor says more than it may do: a virtual machine can hide AVX-512 of one that has it."""
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
+    stated = os.environ.get("NUMBA_CPU_FEATURES")
     return llvm.Target.from_default_triple().create_target_machine(
-        cpu=os.environ.get("NUMBA_CPU_NAME") or llvm.get_host_cpu_name(), opt=1, jit=True, codemodel="jitdefault"
+        cpu=os.environ.get("NUMBA_CPU_NAME") or llvm.get_host_cpu_name(),
+        features=llvm.get_host_cpu_features().flatten() if stated is None else stated,
+        opt=1,
+        jit=True,
+        codemodel="jitdefault",
     )
 
 

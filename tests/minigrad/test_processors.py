@@ -1,6 +1,7 @@
 """Machine code for other processors: an older x86-64 by its features, ARM by LLVM's cross-compiler."""
 
 import os
+import platform
 import re
 import subprocess
 import sys
@@ -119,3 +120,30 @@ def test_features_are_those_that_are_stated(monkeypatch):
     monkeypatch.delenv("NUMBA_CPU_FEATURES")
     machine.has.cache_clear()
     assert machine.has("avx512f") == bool(llvm.get_host_cpu_features().get("avx512f"))
+
+
+WIDE = """
+define void @run(ptr %to) {
+  %v = load <16 x float>, ptr %to, align 64
+  %w = fadd <16 x float> %v, %v
+  store <16 x float> %w, ptr %to, align 64
+  ret void
+}
+"""
+
+
+@pytest.mark.skipif(platform.machine() not in ("x86_64", "AMD64"), reason="names of x86 processors")
+@pytest.mark.parametrize(("may", "is_wide"), [("+avx512f", True), ("-avx512f", False)])
+def test_what_a_virtual_machine_hides_is_not_used(may, is_wide, monkeypatch):
+    """A processor's name says that it has AVX-512, and the machine may hide it: its instructions are illegal then."""
+
+    class Features(dict):
+        def flatten(self):
+            return f"+avx2,{may},-prefer-256-bit"
+
+    monkeypatch.delenv("NUMBA_CPU_FEATURES", raising=False)
+    monkeypatch.delenv("NUMBA_CPU_NAME", raising=False)
+    monkeypatch.setattr(machine.llvm, "get_host_cpu_name", lambda: "znver4")
+    monkeypatch.setattr(machine.llvm, "get_host_cpu_features", Features)
+    text = machine._target().emit_assembly(machine.llvm.parse_assembly(WIDE))
+    assert ("zmm" in text) == is_wide
