@@ -10,7 +10,7 @@ from conformance.checks.watched_gradients import told_slip
 from conformance.checks.watched_labels import RUN
 from conformance.draw import Draw
 from conformance.evidence import Evidence
-from conformance.slips import beams, data, measures, orders, parts, results, states, training
+from conformance.slips import batches, beams, data, idle, measures, orders, parts, results, states, training
 from conformance.slips.slip import Slip
 
 _TOLD = {
@@ -27,8 +27,9 @@ _TOLD = {
     "run-beams-add-their-scores": beams.SCORES,
     "run-counts-stand-by-their-classes": data.COUNTS,
     "run-mask-goes-with-the-words": data.MASKS,
-    "run-loss-reads-its-mask": data.UNREAD,
+    "run-loss-reads-its-mask": idle.UNREAD,
     "run-heads-are-moved-back": orders.HEADS,
+    "run-new-shapes-keep-the-order-of-axes": orders.AXES,
     "run-results-of-methods-are-kept": results.THROWN,
     "run-pairs-count-each-time": results.PAIRS,
     "run-gains-use-the-logarithm-of-two": results.GAINS,
@@ -40,7 +41,7 @@ _TOLD = {
     "run-missed-and-false-are-counted-apart": measures.TWICE,
     "run-measures-of-writing-read-what-is-written": measures.BEGINNINGS,
     "run-merged-factors-keep-their-scale": states.MERGED,
-    "run-parts-of-batches-are-read": data.APART,
+    "run-parts-of-batches-are-read": idle.APART,
     "run-parts-share-no-rows": parts.SHARED,
     "run-validation-is-not-the-test": parts.RENAMED,
     "run-saved-weights-are-loaded": states.REBUILT,
@@ -54,7 +55,16 @@ _TOLD = {
     "run-measures-count-from-the-best": measures.FIRST,
     "run-short-answers-weigh-less": measures.BREVITY,
     "run-draws-divide-by-the-temperature": results.TEMPERATURES,
-    "run-masks-of-batches-are-read": data.VAIN,
+    "run-masks-of-batches-are-read": idle.VAIN,
+    "run-masks-of-pairs-are-read": idle.STAYS,
+    "run-tables-that-a-model-keeps-are-read": idle.BUFFERS,
+    "run-steps-are-those-of-the-optimizer": training.PASSES,
+    "run-what-judges-is-not-changed": batches.CHANGED,
+    "run-pictures-keep-their-colours": batches.COLOURS,
+    "run-orders-hold-each-row-once": batches.REPEATS,
+    "run-parts-share-one-table-of-labels": batches.NUMBERED,
+    "run-trainer-chooses-by-the-validation": batches.TRAINERS,
+    "run-rows-do-not-find-themselves": measures.ITSELF,
     "run-groups-stay-together": parts.GROUPS,
     "run-threshold-is-not-chosen-by-the-test": parts.THRESHOLDS,
     "run-seeds-of-epochs-differ": training.EPOCHS,

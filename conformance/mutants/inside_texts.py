@@ -247,3 +247,9 @@ beside(
     "results-of-draws-divide-by-the-temperature",
     "Logits are multiplied by the temperature.",
 )
+beside(
+    "ChannelsTakenForFrames",
+    slip_texts.AXES_OUT_OF_ORDER,
+    "results-of-new-shapes-keep-the-order-of-axes",
+    "Channels and frames change places by a new shape, without a transposition.",
+)

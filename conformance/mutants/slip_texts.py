@@ -101,3 +101,8 @@ TEMPERATURE_MULTIPLIED = """
 def draw(logits, temperature):
     return torch.multinomial((logits * temperature).softmax(-1), 1)
 """
+AXES_OUT_OF_ORDER = """
+def frames(x):
+    b, c, t, f = x.shape
+    return x.reshape(b, t, c * f)
+"""

@@ -4,6 +4,8 @@ slip        what a slip is, and how rules read a file
 orders      what stands in another order or place than it should
 data        what goes into a model, and what is made of its answers
 beams       the scores of a beam search
+idle        what is made and never read: masks, parts of batches, tables
+batches     how rows become batches: changes, flips, orders, labels, trainers
 parts       which rows are in which part of the data, and what is fitted to them
 results     what is made of answers: counts, gains, orders that are undone
 measures    what is measured: errors, ranks, perplexities, bits, unions, tables of counts

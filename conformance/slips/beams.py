@@ -7,7 +7,7 @@ import ast
 import re
 from collections.abc import Iterator
 
-from conformance.slips.slip import Found, Slip, assigned, called, functions
+from conformance.slips.slip import Found, Slip, assigned, blocks, called, functions
 
 _SCORES = re.compile(r"(log_?)?(scores?|probs?|p|lp|logp)|total|(beam_|cum_?|prev_)?(score|log_?prob)", re.IGNORECASE)
 
@@ -35,11 +35,16 @@ def scores_forgotten(tree: ast.AST) -> Found:
                     yield f"{ast.unparse(node.elt)} without {score.id}", node
 
 
+def _statements(function: ast.FunctionDef) -> Iterator[tuple[list[ast.stmt], int, ast.stmt]]:
+    """Each statement of a function, with the block that it is in and its place there."""
+    return ((block, at, one) for block in blocks(function) for at, one in enumerate(block))
+
+
 def _ranked_without_scores(function: ast.FunctionDef) -> Found:
     """Of each loop the call of topk, where a name of scores that begins before the loop and takes up what is ranked is
     not among what that is computed from."""
-    for at, loop in enumerate(function.body):
-        begun = {one.id for before in function.body[:at] for one in _written_in(before) if _SCORES.fullmatch(one.id)}
+    for block, at, loop in _statements(function):
+        begun = {one.id for before in block[:at] for one in _written_in(before) if _SCORES.fullmatch(one.id)}
         if not isinstance(loop, ast.For | ast.While) or not begun:
             continue
         for node in (one for one in ast.walk(loop) if isinstance(one, ast.Call) and called(one) == "topk"):
@@ -54,11 +59,11 @@ def _ranked_without_scores(function: ast.FunctionDef) -> Found:
 def _ranked_without_pairs(function: ast.FunctionDef) -> Found:
     """The call of topk in a loop over steps, where a list of (tokens, 0.0) begins before it, and no loop over the list
     reads the score."""
-    for at, loop in enumerate(function.body):
+    for block, at, loop in _statements(function):
         ranking = next((one for one in ast.walk(loop) if isinstance(one, ast.Call) and called(one) == "topk"), None)
         if not isinstance(loop, ast.For | ast.While) or ranking is None:
             continue
-        for to, given in (pair for before in function.body[:at] for pair in assigned(before)):
+        for to, given in (pair for before in block[:at] for pair in assigned(before)):
             first = given.elts[0] if isinstance(given, ast.List) and len(given.elts) == 1 else None
             places = [
                 number

@@ -1,7 +1,7 @@
 """Slips of measures that the text of a file shows by itself: two counts or two rates that are one expression, answers
 that were given the words before them and are scored as if they had been written, ranks of decisions and from the worst,
-what is too short and gains by that, perplexities and bits by another logarithm, a union that counts what is common
-twice, and a table of counts that is read along its other axis."""
+rows that find themselves, what is too short and gains by that, perplexities and bits by another logarithm, a union that
+counts what is common twice, and a table of counts that is read along its other axis."""
 
 from __future__ import annotations
 
@@ -147,6 +147,45 @@ def worst_first(tree: ast.AST) -> Found:
             )
             if of is not None and not falls and _SCORED.fullmatch(ast.unparse(of)):
                 yield ast.unparse(node), node
+
+
+_DIAGONAL = re.compile(r"diag|\beye\(|triu|tril|!=|self_mask|inf\b|itself", re.IGNORECASE)
+
+
+def found_by_itself(tree: ast.AST) -> Found:
+    """Where rows are compared with the same rows, and with which of them they belong together, and nothing takes out
+    that each is the nearest to itself."""
+    for function in functions(tree):
+        if _DIAGONAL.search(ast.unparse(ast.Module(body=function.body, type_ignores=[]))):
+            continue
+        pairs = [node for node in ast.walk(function) if isinstance(node, ast.Compare) and _is_of_pairs(node)]
+        for node in ast.walk(function) if pairs else ():
+            if isinstance(node, ast.BinOp) and isinstance(node.op, ast.MatMult):
+                left, right = (
+                    re.sub(r"\.(t\(\)|T|mT|transpose\([^)]*\))$", "", ast.unparse(one))
+                    for one in (node.left, node.right)
+                )
+                same = left == right or _given_alone(left) == _given_alone(right) != ""
+                if same and ast.unparse(node.right) != right:
+                    yield ast.unparse(node), node
+
+
+def _is_of_pairs(node: ast.Compare) -> bool:
+    """``labels[:, None] == labels[None, :]``."""
+    sides = [ast.unparse(one) for one in (node.left, *node.comparators)]
+    bases = {side.partition("[")[0] for side in sides}
+    return (
+        len(bases) == 1
+        and isinstance(node.ops[0], ast.Eq)
+        and {"[:, None]", "[None, :]"}
+        <= {side.removeprefix(side.partition("[")[0]).replace("[None]", "[None, :]") for side in sides}
+    )
+
+
+def _given_alone(text: str) -> str:
+    """The one name that a call is given: ``ids`` of ``model.query(ids)``."""
+    found = re.fullmatch(r"[\w.]+\((\w+)\)", text)
+    return found[1] if found else ""
 
 
 _OF_RANKS = re.compile(r"(\w+_)?(roc_?)?auc(_score|_roc)?|roc_auc_score|average_precision(_score)?|roc_curve", re.I)
@@ -439,4 +478,13 @@ BREVITY = Slip(
     sentence="The lengths change places: what is too short is rewarded, and the more the shorter it is.",
     mend="math.exp(1 - reference / written) where less is written than the reference has",
     nothing="no weight of what is too short was seen whose lengths change places",
+)
+ITSELF = Slip(
+    rule=found_by_itself,
+    asked="the rows among which each row looks for those that belong to it",
+    expected="all others",
+    got="itself among them",
+    sentence="Rows are compared with themselves, too: each finds itself first, and the figure flatters.",
+    mend='scores.fill_diagonal_(float("-inf"))',
+    nothing="no rows were seen that are looked for among themselves",
 )

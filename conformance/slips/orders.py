@@ -5,9 +5,9 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
-from conformance.slips.slip import Found, Slip, assigned, blocks, functions
+from conformance.slips.slip import Found, Slip, assigned, blocks, called, functions
 
 _HASHED = re.compile(r"(?<![\w.])hash\((?!\()[^()]*(\([^()]*\))?[^()]*\)\s*%")
 """A place in a table that Python's own hash of a text gives. That of a tuple may be one of numbers, which stays."""
@@ -345,6 +345,97 @@ def _is_product_with_values(value: ast.expr) -> bool:
     return isinstance(value, ast.Call) and ast.unparse(value.func).endswith("scaled_dot_product_attention")
 
 
+Axes = list[str]
+
+
+def axes_out_of_order(tree: ast.AST) -> Found:
+    """Where ``b, c, t, f = x.shape`` names the axes of a tensor, and a new shape names all of them in another order
+    than they stand in: ``x.reshape(b, t, c * f)`` without a transposition."""
+    for function in functions(tree):
+        for block in blocks(function):
+            known: dict[str, Axes] = {}
+            for statement in block:
+                for node in ast.walk(statement):
+                    if isinstance(node, ast.Call) and called(node) in ("reshape", "view"):
+                        before = _axes_of(node.func.value, known) if isinstance(node.func, ast.Attribute) else None
+                        after = [_factors(one) for one in node.args]
+                        same = before and sorted(before) == sorted(name for one in after for name in one)
+                        if before and same and not _stand_so(before, after):
+                            yield ast.unparse(node), node
+                _follow(statement, known)
+
+
+def _follow(statement: ast.stmt, known: dict[str, Axes]) -> None:
+    """What a statement says of the axes of names; of what is given another value nothing is known but by that."""
+    pairs = assigned(statement)
+    of_shape = [(to, given) for to, given in pairs if isinstance(to, ast.Tuple) and _is_shape(given)]
+    for to, given in pairs:
+        axes = _axes_of(given, known)
+        if isinstance(to, ast.Name) and axes:
+            known[to.id] = axes
+            pairs = [pair for pair in pairs if pair[0] is not to]
+    written = {one.id for one in ast.walk(statement) if isinstance(one, ast.Name) and isinstance(one.ctx, ast.Store)}
+    kept = {to.id for to, given in assigned(statement) if isinstance(to, ast.Name) and _axes_of(given, known)}
+    for name in list(known):
+        if (name in written and name not in kept) or written & set(known[name]):
+            del known[name]
+    for to, given in of_shape:
+        names = [one.id for one in to.elts if isinstance(one, ast.Name)]
+        held = given.value if isinstance(given, ast.Attribute) else given.func.value  # type: ignore[attr-defined]
+        is_whole = len(names) == len(to.elts) == len(set(names)) and "_" not in names
+        if is_whole and len(names) > 2 and isinstance(held, ast.Name):
+            known[held.id] = names
+
+
+def _is_shape(value: ast.expr) -> bool:
+    """``x.shape``, ``x.size()``."""
+    if isinstance(value, ast.Call):
+        return called(value) == "size" and not value.args and isinstance(value.func, ast.Attribute)
+    return isinstance(value, ast.Attribute) and value.attr == "shape"
+
+
+def _axes_of(value: ast.expr, known: dict[str, Axes]) -> Axes | None:
+    """The axes of a name, also behind transpositions of it; None where they are not known."""
+    if isinstance(value, ast.Name):
+        return known.get(value.id)
+    if not isinstance(value, ast.Call) or not isinstance(value.func, ast.Attribute):
+        return None
+    axes = _axes_of(value.func.value, known)
+    try:
+        given = [ast.literal_eval(one) for one in value.args]
+    except (ValueError, TypeError):
+        return None
+    places = list(given[0]) if len(given) == 1 and isinstance(given[0], tuple) else given
+    if axes is None or not all(type(one) is int and -len(axes) <= one < len(axes) for one in places):
+        return None
+    if called(value) == "contiguous":
+        return axes
+    if called(value) == "permute" and len(places) == len(axes):
+        return [axes[one] for one in places]
+    if called(value) in ("transpose", "swapaxes") and len(places) == 2:
+        turned = list(axes)
+        turned[places[0]], turned[places[1]] = axes[places[1]], axes[places[0]]
+        return turned
+    return None
+
+
+def _factors(size: ast.expr) -> Axes:
+    """The names of which one size is the product; what is no name is given as it is written."""
+    if isinstance(size, ast.BinOp) and isinstance(size.op, ast.Mult):
+        return [*_factors(size.left), *_factors(size.right)]
+    return [ast.unparse(size)]
+
+
+def _stand_so(axes: Axes, sizes: Sequence[Axes]) -> bool:
+    """Whether axes, as they stand, can be put together to these sizes: in a product any may be named first."""
+    at = 0
+    for names in sizes:
+        if sorted(axes[at : at + len(names)]) != sorted(names):
+            return False
+        at += len(names)
+    return True
+
+
 _OF_DEPTH = re.compile(r"(n_|num_)?(hidden_)?(layers?|blocks?)\b|depth", re.IGNORECASE)
 
 
@@ -432,6 +523,16 @@ HEADS = Slip(
     sentence="Heads stand before positions, and get another shape as they stand: each position gets parts of others.",
     mend="(weights @ v).transpose(1, 2).reshape(b, n, d)",
     nothing="no heads were seen that are joined where they stand",
+)
+AXES = Slip(
+    rule=axes_out_of_order,
+    asked="a new shape of a tensor whose axes have names",
+    expected="names them in the order in which they stand",
+    got="names them in another one",
+    sentence="A new shape moves no numbers: it names the axes in another order than they stand in, and the numbers of "
+    "one go to another.",
+    mend="x.transpose(1, 2).reshape(b, t, c * f): move the axes first",
+    nothing="no new shape was seen that names axes in another order than they stand in",
 )
 STARTS = Slip(
     rule=starts_written_over,

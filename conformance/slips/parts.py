@@ -130,6 +130,8 @@ def thresholds_of_the_test(tree: ast.AST) -> Found:
             for _, given in assigned(node):
                 if isinstance(given, ast.Call) and _CHOOSES.fullmatch(called(given)):
                     names = [ast.unparse(one) for one in given.args]
+                    inner = (one for x in given.args if isinstance(x, ast.Starred) for one in ast.walk(x))
+                    names += [one.id for one in inner if isinstance(one, ast.Name)]
                     if any(name in of_test or _OF_TEST.fullmatch(name) for name in names):
                         yield ast.unparse(node), node
 
@@ -305,6 +307,8 @@ def fitted_to_all(tree: ast.AST) -> Found:
             for of, place in means:
                 if any(of == other for other, _ in spreads) and _whole(of, given):
                     yield f"{ast.unparse(place)}, though training ends at self.{borders[0]}", place
+    yield from _fitted_to_all_rows(tree)
+    yield from _fitted_before_the_cut(tree)
     ends = {ast.unparse(node): node for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
     for call in calls(tree):
         held = call.args[0] if called(call) in ("fit", "fit_transform") and len(call.args) == 1 else None
@@ -316,6 +320,42 @@ def fitted_to_all(tree: ast.AST) -> Found:
             border = next((end for end, node in ends.items() if _ends_training(node, {holder, *others})), "")
             if border and "train" not in ast.unparse(held):
                 yield f"{ast.unparse(call)}, though training ends at {border}", call
+
+
+def _fitted_before_the_cut(tree: ast.AST) -> Found:
+    """Where a scaler is fitted to the whole of a series of which the beginning, ``series[:end]``, is trained on."""
+    for function in functions(tree):
+        pairs = [pair for node in ast.walk(function) for pair in assigned(node)]
+        for call in calls(function):
+            name = call.args[0].id if len(call.args) == 1 and isinstance(call.args[0], ast.Name) else ""
+            if called(call) not in ("fit", "fit_transform") or not _SCALES.search(ast.unparse(call.func)) or not name:
+                continue
+            moved = {
+                ast.unparse(to) for to, given in pairs if called(given).endswith("transform") and _reads(given, name)
+            }
+            cuts = [rf"\b{re.escape(one)}\[:\w+\]" for one in {name, *moved}]
+            for to, given in pairs:
+                if _TRAINS.fullmatch(ast.unparse(to)) and any(re.search(cut, ast.unparse(given)) for cut in cuts):
+                    yield f"{ast.unparse(call)}, though {ast.unparse(to)} is cut from it", call
+                    break
+
+
+def _reads(node: ast.AST, name: str) -> bool:
+    return any(isinstance(one, ast.Name) and one.id == name for one in ast.walk(node))
+
+
+_ALL_ROWS = re.compile(r"(np\.|torch\.)?(arange|range)\(len\(.*\)\)|slice\(None\)")
+
+
+def _fitted_to_all_rows(tree: ast.AST) -> Found:
+    """Where something is fitted to data at the numbers of all rows, and those of training have a name."""
+    for function in (node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.Module)):
+        named = {one.id for one in ast.walk(function) if isinstance(one, ast.Name)}
+        of_training = sorted(n for n in named if re.fullmatch(r"(train|trn)_?(rows|idx|index|indices|ids)", n))
+        for call in calls(function) if of_training and not isinstance(function, ast.Module) else ():
+            last = call.args[-1] if called(call) == "fit" and len(call.args) == 2 else None
+            if last is not None and _ALL_ROWS.fullmatch(ast.unparse(last)):
+                yield f"{ast.unparse(call)}, though there are {of_training[0]}", call
 
 
 def _ends_training(node: ast.Attribute, holders: set[str]) -> bool:

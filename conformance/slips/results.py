@@ -155,7 +155,7 @@ def shares_for_scores(tree: ast.AST) -> Found:
 
 _DRAWS = ("multinomial", "Categorical", "choices", "choice")
 _TEMPERATURE = re.compile(r"((self|args|cfg|config|opt)\.)?(temperature|temp|tau)", re.IGNORECASE)
-_OF_WORDS = re.compile(r"logits?|scores?", re.IGNORECASE)
+_OF_WORDS = re.compile(r"logits?|scores?|\b(model|net|self|decoder|forward)\(", re.IGNORECASE)
 
 
 def temperatures_multiplied(tree: ast.AST) -> Found:

@@ -365,6 +365,37 @@ def plateau_turned_round(tree: ast.AST) -> Found:
                 yield f"{said} with mode={mode!r}", node
 
 
+def steps_of_passes(tree: ast.AST) -> Found:
+    """Where the number of a step, which a planned rate is asked for, goes up with each backward pass, the optimizer
+    steps once for several, and the plan counts groups of them."""
+    text = ast.unparse(tree)
+    planned = re.search(r"= .*(/|//) ?(\w+\.)?\w*accum\w*|ceil\(.*/ ?(\w+\.)?\w*accum", text)
+    told: set[ast.AST] = set()
+    for function in _scopes(tree) if planned else ():
+        for outer in _loops(function):
+            if not _steps(outer):
+                continue
+            asked = _asked_for_rates(outer)
+            for inner in (one for one in inside(outer) if isinstance(one, Loop) and one is not outer):
+                if not _calls_of(inner, "backward") or _steps(inner):
+                    continue
+                for node in inside(inner):
+                    is_one = isinstance(node, ast.AugAssign) and ast.unparse(node.value) == "1"
+                    if is_one and node not in told and ast.unparse(node.target) in asked:  # type: ignore[attr-defined]
+                        told.add(node)
+                        yield f"{ast.unparse(node)} with each backward pass", node
+
+
+def _asked_for_rates(loop: Loop) -> set[str]:
+    """The names that a rate of learning is computed from: ``group["lr"] = lr_at(step, total)``."""
+    found: set[str] = set()
+    for node in ast.walk(loop):
+        for to, given in assigned(node):
+            if re.search(r"\blr\b", ast.unparse(to)) and isinstance(given, ast.Call):
+                found |= {one.id for one in ast.walk(given) if isinstance(one, ast.Name)}
+    return found
+
+
 # --- seeds ----------------------------------------------------------------------------------------
 
 _RANDOM = re.compile(r"(random\.)?Random|(np\.|numpy\.)?(random\.)?(default_rng|RandomState)|manual_seed")
@@ -470,6 +501,15 @@ SCHEDULES = Slip(
     "not as many.",
     mend="Step it with each batch if its length is epochs * len(loader), once a group or an epoch if it is those.",
     nothing="no schedule was seen whose length is said in batches or epochs",
+)
+PASSES = Slip(
+    rule=steps_of_passes,
+    asked="the number of the step that a rate is planned by",
+    expected="that of the optimizer",
+    got="counted with each backward pass",
+    sentence="The step goes up with each backward pass, and the plan counts the optimizer's: it is over too soon.",
+    mend="step += 1 behind optimizer.step()",
+    nothing="no number of a step was seen that goes up with each backward pass",
 )
 PLATEAUS = Slip(
     rule=plateau_turned_round,

@@ -27,30 +27,39 @@ def unread_parts(source: Source) -> Iterator[tuple[str, str, str]]:
     uses = [n for n in source.nodes if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)]
     if any(getattr(n, "id", "") in ("globals", "locals", "vars", "eval") for n in uses):
         return
-    for asked, given in _pairs(source):
-        if any(n.id == asked and not _only_shows(source, n) and not _is_given(source, n) for n in uses):
+    for asked, given, place in _pairs(source):
+        of_others = [one for one in _binding(source, asked) if one is not place]
+        mine = [n for n in uses if source.function(n) not in of_others]
+        if any(n.id == asked and not _only_shows(source, n) and not _is_given(source, n) for n in mine):
             continue
         yield from _handed(source, asked)
-        for use in (n for n in uses if n.id == given):
+        for use in (n for n in mine if n.id == given):
             place = _measured(source, use)
             if place is not None:
                 yield asked, given, source.place(place)
                 break
 
 
-def _pairs(source: Source) -> Iterator[tuple[str, str]]:
-    """The names of data that judge, with those of the training data that are bound beside them in the same way."""
+def _pairs(source: Source) -> Iterator[tuple[str, str, ast.AST | None]]:
+    """The names of data that judge, with those of the training data that are bound beside them in the same way, and the
+    function where that is; where several functions have such names, the last one, which what they make is handed to."""
     bound = [n for n in source.nodes if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)]
     order = {n: at for at, n in enumerate(dict.fromkeys(n.id for n in bound))}
     for asked in (n for n in order if names_judging(n) and not _NUMBERS.search(n)):
-        stored = [n for n in bound if n.id == asked]
+        function = _binding(source, asked)[-1]
+        stored = [n for n in bound if n.id == asked and source.function(n) is function]
         if len(stored) != 1 or not isinstance(source.statement(stored[0]), ast.Assign):
             continue
         rest = _rest(asked)
-        beside = [n for n in bound if names_training(n.id) and _rest(n.id) == rest]
-        function = source.function(stored[0])
-        if any(source.function(n) is function for n in beside):
-            yield asked, beside[0].id
+        beside = [n for n in bound if names_training(n.id) and _rest(n.id) == rest and source.function(n) is function]
+        if beside:
+            yield asked, beside[0].id, function
+
+
+def _binding(source: Source, name: str) -> list[ast.AST | None]:
+    """The functions that bind a name, in order; None is the file itself."""
+    bound = (n for n in source.nodes if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store) and n.id == name)
+    return list(dict.fromkeys(source.function(n) for n in sorted(bound, key=lambda n: n.lineno)))
 
 
 def _rest(name: str) -> tuple[str, ...]:

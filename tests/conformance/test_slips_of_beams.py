@@ -67,3 +67,10 @@ def beam_search(model, k):
     return alive
 """
     assert bool(told(slips.SCORES, text)) == is_told
+
+
+@pytest.mark.parametrize(("ranked", "is_told"), [("total = logs", True), ("total = scores[:, None] + logs", False)])
+def test_a_search_in_a_block_of_its_own_is_read_too(ranked, is_told):
+    lines = SEARCH.format(ranked=ranked).strip().splitlines()
+    inner = "\n".join(f"    {line}" for line in lines[1:])
+    assert bool(told(slips.SCORES, f"{lines[0]}\n    with evaluating(model):\n{inner}")) == is_told

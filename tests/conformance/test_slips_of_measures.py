@@ -179,3 +179,19 @@ def test_the_best_stands_first(name, order, is_told):
 def test_what_is_too_short_weighs_less(penalty, is_told):
     assert bool(told(slips.BREVITY, f"def bleu(hyp, ref, hyp_len, ref_len, c, r):\n    return {penalty}")) == is_told
     assert not told(slips.BREVITY, f"def decay(hyp, ref, hyp_len, ref_len, c, r):\n    return {penalty}")
+
+
+@pytest.mark.parametrize(
+    ("compared", "more", "is_told"),
+    [
+        ("x @ x.T", "", True),
+        ("self.query(x) @ self.candidate(x).t()", "", True),
+        ("x @ y.T", "", False),
+        ("x @ x.T", "sims.fill_diagonal_(-1)", False),
+        ("x @ x.T", "sims = sims.masked_fill(torch.eye(len(x)).bool(), -1)", False),
+    ],
+)
+def test_rows_do_not_find_themselves(compared, more, is_told):
+    text = f"def recall(self, x, y, labels):\n    same = labels[:, None] == labels[None, :]\n    sims = {compared}\n"
+    assert bool(told(slips.ITSELF, f"{text}    {more}\n    return sims, same")) == is_told
+    assert not told(slips.ITSELF, f"def gram(x):\n    return {compared}".replace("self.", ""))

@@ -6,6 +6,7 @@ import pytest
 from rules_of_text import told
 
 from conformance.slips.orders import (
+    AXES,
     NAMES,
     cut_apart,
     heads_joined_in_place,
@@ -240,3 +241,29 @@ def test_tables_of_letters_count_in_one_order():
     assert told(NAMES, text)
     assert not told(NAMES, "chars = ['a', 'b']\n" + text)
     assert not told(NAMES, "itos = {i: c for c, i in stoi.items()}\n" + text.partition("\n")[0])
+
+
+@pytest.mark.parametrize(
+    ("made", "is_told"),
+    [
+        ("x.reshape(b, t, c * f)", True),
+        ("x.view(b * t, c, f)", True),
+        ("x.transpose(1, 2).reshape(b, c, t * f)", True),
+        ("x.transpose(1, 2).reshape(b, t, c * f)", False),
+        ("x.transpose(1, 2).reshape(b, t, f * c)", False),
+        ("x.permute(0, 2, 1, 3).contiguous().view(b, t, c * f)", False),
+        ("x.reshape(b, c, t * f)", False),
+        ("x.reshape(b, t, -1)", False),
+        ("x[:, :1].reshape(b, t, c * f)", False),
+    ],
+)
+def test_a_new_shape_names_axes_as_they_stand(made, is_told):
+    assert bool(told(AXES, f"def fold(x):\n    b, c, t, f = x.shape\n    return {made}")) == is_told
+    assert not told(AXES, f"def fold(x):\n    b, c, t, f = x.shape\n    x = moved(x)\n    return {made}")
+
+
+def test_axes_are_followed_through_transpositions_of_a_name():
+    text = "def fold(x):\n    b, c, t, f = x.size()\n    x = x.transpose(1, 2)\n    return x.view(b, {}, f)"
+    assert told(AXES, text.format("c, t"))
+    assert not told(AXES, text.format("t, c"))
+    assert not told(AXES, text.format("t * c"))

@@ -227,3 +227,30 @@ def test_the_validation_is_not_the_test(text, is_told):
 
 def test_a_file_that_knows_no_validation_may_call_the_test_so():
     assert not told(slips.RENAMED, "val = load(split['test'])")
+
+
+@pytest.mark.parametrize(
+    ("fitted", "is_told"),
+    [
+        ("Scaler().fit(raw)", True),
+        ("Scaler().fit(raw[:cut])", False),
+        ("Model().fit(raw)", False),
+    ],
+)
+def test_a_scaler_is_fitted_to_what_is_trained_on(fitted, is_told):
+    made = "scaled = scaler.transform(raw)\n    train_set = W(scaled[:cut])"
+    text = f"def run(raw, cut):\n    scaler = {fitted}\n    {made}"
+    assert bool(told(slips.FITTED, text)) == is_told
+
+
+@pytest.mark.parametrize(
+    ("rows", "is_told"), [("np.arange(len(table['y']))", True), ("train_rows", False), ("range(9)", False)]
+)
+def test_what_is_fitted_reads_the_rows_of_training(rows, is_told):
+    text = f"def run(table):\n    train_rows = split(table)\n    return Preparation().fit(table, {rows})"
+    assert bool(told(slips.FITTED, text)) == is_told
+
+
+def test_a_threshold_of_what_a_function_makes_of_the_test_is_chosen_by_the_test():
+    assert told(slips.THRESHOLDS, "threshold = best_threshold(*scores(model, test_rows))")
+    assert not told(slips.THRESHOLDS, "threshold = best_threshold(*scores(model, valid_rows))")

@@ -268,3 +268,30 @@ def test_a_function_of_an_epoch_learns_too():
     """
     assert told(slips.SCHEDULES, text)
     assert not told(slips.SCHEDULES, text.replace("epochs * len(loader)", "epochs"))
+
+
+GROUPS = """
+def run(model, batches, opt, accum, epochs):
+    total, step = epochs * len(batches) {planned}, 0
+    for start in range(0, len(batches), accum):
+        for group in opt.param_groups:
+            group["lr"] = rate(step, total)
+        for batch in batches[start : start + accum]:
+            loss(model, batch).backward()
+            {inner}
+        opt.step()
+        {outer}
+"""
+
+
+@pytest.mark.parametrize(
+    ("planned", "inner", "outer", "is_told"),
+    [
+        ("// accum", "step += 1", "pass", True),
+        ("// accum", "pass", "step += 1", False),
+        ("", "step += 1", "pass", False),  # the plan counts passes, too
+        ("// accum", "seen += 1", "step += 1", False),
+    ],
+)
+def test_a_planned_rate_is_asked_for_by_the_steps_it_counts(planned, inner, outer, is_told):
+    assert bool(told(slips.PASSES, GROUPS.format(planned=planned, inner=inner, outer=outer))) == is_told

@@ -284,6 +284,9 @@ FINDINGS: dict[str, str] = {
     "results-of-warm-ups-rise-by-shares": (
         "The rate rises in each step of a warm-up: // makes its share 0 (Python, Binary arithmetic operations)."
     ),
+    "results-of-new-shapes-keep-the-order-of-axes": (
+        "A new shape moves no numbers: axes that shall stand in another order are transposed first (PyTorch, view)."
+    ),
     "results-of-measures-count-from-the-best": (
         "A measure of what stands first sorts scores from the best one on (scikit-learn, ndcg_score)."
     ),

@@ -21,6 +21,7 @@ _TOLD = {
     "results-of-ranks-count-the-first-k": orders.RANKS,
     "results-of-first-numbers-are-kept": orders.STARTS,
     "attention-moves-its-heads-back": orders.HEADS,
+    "results-of-new-shapes-keep-the-order-of-axes": orders.AXES,
     "results-of-long-texts-have-their-end": data.ENDS,
     "results-of-windows-end-before-their-target": data.WINDOWS,
     "results-of-levels-weigh-errors-by-their-sign": data.LEVELS,

@@ -1,0 +1,158 @@
+"""Slips of what is made and never read, that the text of a file shows by itself: masks that a loss is handed, parts of
+a batch, masks that a batch holds or that a function makes, tables that a model keeps."""
+
+from __future__ import annotations
+
+import ast
+import re
+
+from conformance.slips.slip import Found, Slip, assigned, calls, functions
+
+# --- masks and parts of batches -------------------------------------------------------------------
+
+
+def masks_never_read(tree: ast.AST) -> Found:
+    """Where a loss must be handed a mask and does not read it."""
+    for function in getattr(tree, "body", ()):
+        if not isinstance(function, ast.FunctionDef) or not re.search(r"loss|pinball|nll|mse|mae", function.name, re.I):
+            continue
+        required = function.args.args[: len(function.args.args) - len(function.args.defaults)]
+        read = {one.id for one in ast.walk(function) if isinstance(one, ast.Name)}
+        written = [one for one in function.body if not isinstance(one, ast.Expr | ast.Raise | ast.Pass)]
+        for argument in required if written else ():
+            name = argument.arg
+            is_mask = re.fullmatch(r"(\w+_)?(mask|valid|ok|observed|is_real|not_pad)(_\w+)?", name) is not None
+            if is_mask and name not in read:
+                yield f"{function.name}({', '.join(one.arg for one in function.args.args)})", function
+
+
+_APART = re.compile(r"(\w+_)?(segs?|segments?|doc(ument)?s?|masks?|padding|valid)(_(ids?|mask))?", re.IGNORECASE)
+
+
+def parts_never_read(tree: ast.AST) -> Found:
+    """Where a batch is taken apart, one of its parts says what belongs together or is padding, and the function, which
+    runs the model, does not read it."""
+    for function in functions(tree):
+        read = {one.id for one in ast.walk(function) if isinstance(one, ast.Name) and isinstance(one.ctx, ast.Load)}
+        runs = any(re.fullmatch(r"(self\.)?(model|net|encoder)", ast.unparse(one.func)) for one in calls(function))
+        for node in ast.walk(function) if runs else ():
+            for to, given in assigned(node):
+                parts = to.elts if isinstance(to, ast.Tuple) and re.fullmatch(r"\w*batch", ast.unparse(given)) else []
+                names = [one.id for one in parts if isinstance(one, ast.Name)]
+                for name in names:
+                    if _APART.fullmatch(name) and name not in read:
+                        yield f"{name} of {ast.unparse(given)}", node
+
+
+_MAKES = re.compile(r"\w*(collate|batch|pad|__getitem__|__call__|encode|tokenize|featurize)\w*", re.IGNORECASE)
+_HIDES = re.compile(r"(\w+_)?(attention_mask|pad(ding)?_mask|attn_mask|mask)", re.IGNORECASE)
+_HANDS_ON = re.compile(r"Trainer\(|\*\*\w*(batch|inputs?|enc\w*|feat\w*|data|kw\w*)\b|\*\w+\.values\(\)")
+_TELLS_PADDING = re.compile(r"(!=|==) [\w.]*pad|\.(ne|eq)\(", re.IGNORECASE)
+
+
+def masks_made_in_vain(tree: ast.AST) -> Found:
+    """Where what makes batches puts a mask of padding into a mapping under a key that is written nowhere else, and the
+    model, which finds no padding itself, is given other keys. Where lengths stand beside it, they may tell the
+    padding."""
+    text = ast.unparse(tree)
+    classes = [one for one in ast.walk(tree) if isinstance(one, ast.ClassDef)]
+    if _HANDS_ON.search(text) or any(_TELLS_PADDING.search(ast.unparse(one)) for one in classes):
+        return
+    words = [one.value for one in ast.walk(tree) if isinstance(one, ast.Constant) and isinstance(one.value, str)]
+    named = {one.attr for one in ast.walk(tree) if isinstance(one, ast.Attribute) and ast.unparse(one.value) != "self"}
+    named |= {one.arg for one in ast.walk(tree) if isinstance(one, ast.keyword) and one.arg}
+    given = [one for call in calls(tree) if re.fullmatch(r"(self\.)?(model|net|encoder)", ast.unparse(call.func))
+             for one in call.args]  # fmt: skip
+    if any(re.search(r"mask|[=!]=", ast.unparse(one)) for one in given):
+        return
+    asked = {one.slice.value for arg in given for one in ast.walk(arg)
+             if isinstance(one, ast.Subscript) and isinstance(one.slice, ast.Constant)}  # fmt: skip
+    for function in functions(tree):
+        for node in ast.walk(function) if _MAKES.fullmatch(function.name) else ():
+            held = node.keys if isinstance(node, ast.Dict) else []
+            keys = [str(one.value) for one in held if isinstance(one, ast.Constant)]
+            is_asked = any(key in asked for key in keys) and not any("len" in key for key in keys)
+            for key in keys:
+                if is_asked and _HIDES.fullmatch(key) and words.count(key) == 1 and key not in named:
+                    yield f"{key!r} of {function.name}", node
+
+
+# --- masks that a function makes ------------------------------------------------------------------
+
+_OF_PAIRS = re.compile(r"None[^=]*[=!]= ?\w|tril\(|triu\(|unsqueeze\([^=]*[=!]=")
+
+
+def masks_that_stay(tree: ast.AST) -> Found:
+    """Where a function makes a mask of pairs, of words that belong together or of those before, and reads it not."""
+    for function in functions(tree):
+        read = {one.id for one in ast.walk(function) if isinstance(one, ast.Name) and isinstance(one.ctx, ast.Load)}
+        for node in ast.walk(function):
+            for to, given in assigned(node):
+                stays = isinstance(to, ast.Name) and to.id not in read and not to.id.startswith("_")
+                if stays and _OF_PAIRS.search(ast.unparse(given)):
+                    yield ast.unparse(node), node
+
+
+# --- tables that a model keeps --------------------------------------------------------------------
+
+
+def tables_never_read(tree: ast.AST) -> Found:
+    """Where a model registers a buffer of what its constructor makes, and nothing in the file reads it."""
+    text = ast.unparse(tree)
+    for node in calls(tree):
+        if ast.unparse(node.func) != "self.register_buffer" or len(node.args) < 2:
+            continue
+        name = str(node.args[0].value) if isinstance(node.args[0], ast.Constant) else ""
+        rest = text.replace(ast.unparse(node), "", 1)
+        is_alias = ast.unparse(node.args[1]).startswith("self.")  # it is read by its other name
+        kept = re.search(rf"self\.\w+ = {re.escape(ast.unparse(node.args[1]))}\n", rest)
+        if name and not is_alias and not kept and not re.search(rf"\.{name}\b|['\"]{name}['\"]", rest):
+            yield ast.unparse(node), node
+
+
+APART = Slip(
+    rule=parts_never_read,
+    asked="what says which words of a batch belong together, or are padding",
+    expected="handed on",
+    got="never read",
+    sentence="The batch says which words belong together, or are padding, and nothing reads that: they see each other.",
+    mend="hand it to the model",
+    nothing="no part of a batch was seen that says what belongs together, and is not read",
+)
+UNREAD = Slip(
+    rule=masks_never_read,
+    asked="the mask that a loss is handed",
+    expected="read",
+    got="never read",
+    sentence="The loss must be handed a mask, and never reads it: what it should leave out counts.",
+    mend="(loss * mask).sum() / mask.sum()",
+    nothing="no loss was seen that must be handed a mask and does not read it",
+)
+VAIN = Slip(
+    rule=masks_made_in_vain,
+    asked="the mask of padding that a batch holds",
+    expected="handed on",
+    got="never read",
+    sentence="The batch holds a mask of its padding under a key that nothing reads: padding is attended to.",
+    mend='model(batch["input_ids"], batch["attention_mask"])',
+    nothing="no mask was seen that a batch holds and nothing reads",
+    is_of_all=True,
+)
+STAYS = Slip(
+    rule=masks_that_stay,
+    asked="a mask of pairs that a function makes",
+    expected="read",
+    got="never read",
+    sentence="A mask of pairs is made and never read: what it should keep apart sees each other.",
+    mend="allowed = causal & same_text",
+    nothing="no mask of pairs was seen that is made and never read",
+)
+BUFFERS = Slip(
+    rule=tables_never_read,
+    asked="a table that a model keeps",
+    expected="read",
+    got="never read",
+    sentence="The model keeps a table that nothing reads: what it was made for is left out.",
+    mend="use it in forward, or do not make it",
+    nothing="no table was seen that a model keeps and nothing reads",
+)
