@@ -223,7 +223,7 @@ def _padding_of_given_items(subject: Any) -> Iterator[Evidence]:
     same."""
     losses: list[Any] = []
     with suppress(NotProvided):
-        losses = subject.losses_of_pairs() if subject.counts_from_the_end() else []
+        losses = subject.losses_of_pairs() if subject.says_left() else []
     names = ("history", "true", "false")
     plain = {name: subject.example(2, WORDS, seed=at)[subject.calling.main.meaning] for at, name in enumerate(names)}
     padded = {name: np.concatenate([np.full((2, WIDER), subject.pad_id), ids], 1) for name, ids in plain.items()}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -267,7 +268,9 @@ def classifier_padding(impl: Any, draw: Draw) -> Evidence:
     """Padding changes no scores, with the pooling: it is hidden from attention and left out of means."""
     subject = impl.build("classifier", {})
     name = subject.calling.main.meaning
-    inputs = subject.example(2, _length(subject) + 2, seed=52)
+    many = name == "x" and subject.free_length and subject.padding_of(name) == "lengths"
+    many = many and (subject.longest is None or subject.longest >= FRAMES)
+    inputs = subject.example(2, FRAMES if many else _length(subject) + 2, seed=52)
     if inputs[name].ndim not in (2, 3):
         raise NotProvided("its input is no sequence")
     return padded_equal(subject, inputs, name, draw)
@@ -293,6 +296,9 @@ def hides_beside(impl: Any, draw: Draw) -> Evidence:
     )
 
 
+FRAMES = 48
+"""So many frames that a model which puts them together to a quarter has some of padding alone."""
+
 LEFT = r"(?i)left[- ]?(pad|side)|pad\w*\b[^.\n]{0,40}\bleft\b"
 NOT_LEFT = (
     r"(?i)\b(no|not|never|without|instead of)\b[^.\n]{0,30}\bleft\b|\bleft\b[^.\n]{0,40}\b(un|not )supported|"
@@ -311,7 +317,8 @@ def left_padding(impl: Any, draw: Draw) -> Evidence:
     says = subject.line_of(LEFT) or re.search(LEFT, subject.heading())
     if not says or subject.line_of(NOT_LEFT) or subject.calling.two_sided or not subject.free_length:
         raise NotProvided("its code does not say that padding may stand on the left")
-    if subject.line_of(r"(?i)\b(self\.)?item_?emb|\b(num|n)_items\b"):  # Kang and McAuley 2018, section III
+    of_items = subject.line_of(r"(?i)\b(self\.)?item_?emb|\b(num|n)_items\b")
+    if of_items and not subject.fills_up_to_the_longest():  # Kang and McAuley 2018, section III
         raise NotProvided("it reads items, in windows of one length that are filled from the left: no place moves")
     if how not in ("mask", "token") or not subject.calling.main.vocab or subject.answers_stretches:
         raise NotProvided("it takes no mask of padding and says of no token that it is padding")
@@ -328,13 +335,26 @@ def left_padding(impl: Any, draw: Draw) -> Evidence:
             parts.append(equal(f"{key} of a sentence behind padding", subject, other[key], value))
     evidence = judged(subject, all_of(*parts))
     if evidence.ok:
-        return written_behind_padding(subject, alone, padded) or evidence
+        by_methods = all_of(evidence, *_of_methods_behind_padding(subject, alone, padded))
+        return written_behind_padding(subject, alone, padded) or by_methods
     seen = str(subject.padding_seen(name).place or "")
     return evidence.saying(
         diagnosis="Padding on the left changes the answer to the words behind it: positions count it, or it is seen.",
         place=seen or subject.line_of(r"(pos|place)\w*\s*=.*(arange|cumsum)|cumsum") or subject.place(),
         mend="count positions from the mask: (mask.cumsum(1) - 1).clamp(min=0)",
     )
+
+
+def _of_methods_behind_padding(subject: Any, alone: dict[str, Array], padded: dict[str, Array]) -> Iterator[Evidence]:
+    """Whether methods that give each sentence a number or a vector give it the same behind padding."""
+    got = subject.rows_of_methods(padded)
+    for method, (expected, place) in subject.rows_of_methods(alone).items():
+        if method in got:
+            yield equal(f"{method} of a sentence behind padding", subject, got[method][0], expected).saying(
+                diagnosis=f"{method} gives a sentence another result behind padding than alone.",
+                place=place,
+                mend="take the last place, [:, -1], where padding stands in front",
+            )
 
 
 @check("classifier-every-part-of-the-input-counts", roles=("classifier",))

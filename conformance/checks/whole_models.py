@@ -77,6 +77,13 @@ def evaluation_repeats_itself(impl: Any, draw: Draw) -> Evidence:
                     place=place,
                     mend="draw where self.training is True",
                 )
+            if not drops and (drawn := subject.drawn_though_for_training()):
+                return evidence.saying(
+                    diagnosis=f"{drawn.what} is meant for training, and draws in evaluation, too: one input gives many "
+                    "answers.",
+                    place=drawn.place,
+                    mend="if not self.training: return x",
+                )
             if not drops:
                 return note("the answer changes from call to call in evaluation mode, without dropout", "it draws anew")
             if option := subject.asks_for_dropout():
@@ -349,6 +356,9 @@ def gradients_agree_with_differences(impl: Any, draw: Draw) -> Evidence:
         return evidence
     if subject.rounds(wrong, inputs):
         return note(f"{wrong} is rounded, and its gradient is passed on", "quantised weights")
+    plain = subject.gradients(inputs).get(wrong)
+    if (plain is None or not plain.any()) and subject.reached_from_before([wrong], inputs):
+        return note("layers that are run again get no gradient where the numbers handed in want none", wrong)
     return evidence.saying(
         diagnosis=f"The gradient of {wrong} is not the slope of the answer: something on the way is detached, or its "
         "backward pass is wrong.",

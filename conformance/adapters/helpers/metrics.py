@@ -59,6 +59,14 @@ def accuracy(measure: Called) -> Iterator[Trouble]:
                 f"{measure.name}: with 3 of 5 answers among the best two it gives {two:.4g}.", "0.6", f"{two:.4g}"
             )
             return
+    if topk_form == (1,):
+        both = measure(scores=scores, labels=labels, k=(1, 2), ignored=-100)
+        two = _number(both[1]) if isinstance(both, (list, tuple)) and len(both) == 2 else 0.6
+        if not _is(two, 0.6, 60.0, 3.0):
+            yield Trouble(
+                f"{measure.name}: with 3 of 5 answers among the best two it gives {two:.4g}.", "0.6", f"{two:.4g}"
+            )
+            return
     says_so = measure.has("ignored") or "-100" in measure.source or re.search(r"mask|ignor", measure.says)
     read = (value for name, value in left_out.items() if re.search(rf"\b{name}\b", measure.source.lower()))
     ignored = -100 if says_so else next(read, None)

@@ -159,7 +159,7 @@ PADDED = 10
 
 @helper(
     "masked-words-are-what-is-taught",
-    r"mask(ed|ing)?_?(tokens|inputs|words|ids|batch|lm|language|collat)|mlm|corrupt|apply_mask(ing)?$",
+    r"(mask(ed|ing)?|hide|noise)_?(tokens|inputs|words|ids|batch|lm|language|collat)|mlm|corrupt|apply_mask(ing)?$",
     {
         "vocab": r"vocab(_size|_len)?|n_vocab|num_tokens|v",
         "attention": r"(attention|attn)_?masks?",
@@ -205,6 +205,12 @@ def masked_words(mask: Called) -> Iterator[Trouble]:
         "vocab": vocab, "mask_id": masked_as, "pad": 0, "rate": 0.3, "generator": torch.Generator().manual_seed(1),
         "attention": attention,
     }  # fmt: skip
+    if mask.has("special"):
+        handed = {**given, "special": [0, 1, 2, masked_as]}
+        with suppress(OtherKind):
+            _masked(mask, ids, handed)
+            given, special = handed, special | {0}
+            ids[:, 0] = 0
     given_to_model, labels = _masked(mask, ids, given)
     taught, changed = labels >= 0, given_to_model != ids
     name = mask.name

@@ -13,9 +13,10 @@ from conformance.adapters.helpers.trial import Called, OtherKind, Trouble, helpe
 
 _COUNTS = (12, 4, 2)
 """So often the classes occur."""
-_RARE = re.compile(r"\brare|invers|\bbalanc|imbalanc|less frequent|under-?represented|minority")
+_RARE = re.compile(r"\brare|invers|balanc|effective number|less frequent|under-?represented|minority")
+_OFTEN = r"(\w+_)?(counts?|freqs?|frequenc(y|ies)|num_list)(_\w+)?|(n|num|samples|clips)_per_(class|cls|label|tag)"
 _LABELS = r"\w*(labels?|targets?|tags?)|ys?|y_\w+"
-_FREQUENT = re.compile(r"effective number|prior|frequency of|share of each|proportional to")
+_FREQUENT = re.compile(r"prior|frequency of|share of each|proportional to")
 
 
 @helper(
@@ -29,7 +30,25 @@ _FREQUENT = re.compile(r"effective number|prior|frequency of|share of each|propo
 )
 def class_weights(weigh: Called) -> Iterator[Trouble]:
     """Of three classes the one that comes most often has the least weight, as its author says of the rare ones."""
-    found = _weights(weigh)
+    yield from _rising(weigh, _weights(weigh))
+
+
+@helper("weights-of-classes-favour-the-rare", r"(^|_)weights?(_|$)", {"counts": _OFTEN}, ("counts",))
+def weights_of_counts(weigh: Called) -> Iterator[Trouble]:
+    """The same of a function that is given how often each class comes."""
+    if not re.fullmatch(_OFTEN, weigh.arguments.parameter_of["counts"].lower()):
+        raise OtherKind("it is not told how often classes come")
+    for given in (torch.tensor(_COUNTS), list(_COUNTS), torch.tensor(_COUNTS).numpy()):
+        with suppress(Exception):
+            made = tensor(weigh(counts=given)).reshape(-1)
+            if made.numel() == len(_COUNTS) and bool(made.isfinite().all()) and bool((made > 0).all()):
+                yield from _rising(weigh, made)
+                return
+    raise OtherKind("it gives no weight for each class")
+
+
+def _rising(weigh: Called, found: Tensor) -> Iterator[Trouble]:
+    """The trouble of weights that are the larger, the more often a class comes."""
     if bool((found.diff() >= -1e-9).all()) or bool((found.diff() > 0).any()):
         return
     says = weigh.says + weigh.source.lower()

@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from conformance.adapters.whole.findings import Finding, once
-from conformance.adapters.whole.flow import PRODUCTS, base_name, carriers, operands
+from conformance.adapters.whole.flow import PRODUCTS, base_name, carriers
 from conformance.adapters.whole.norms import Network, networks
 from conformance.adapters.whole.record import Op, Place, Record
 
@@ -46,13 +46,12 @@ def activation_findings(record: Record) -> list[Finding]:
 
 def _between(record: Record, network: Network) -> tuple[list[Op], list[Op]]:
     """The operations from the first maps to the second, in order, and the first maps."""
-    start = next(value for value in operands(network.second) if record.computed(value))
     between: dict[int, Op] = {}
     firsts: dict[int, Op] = {}
-    stack = [start]
+    stack = [network.operand]
     while stack:
         op = record.producer(stack.pop())
-        if op is None or op.name in PRODUCTS:
+        if op is None or op is network.first or op.name in PRODUCTS:
             firsts |= {op.number: op} if op is not None else {}
         elif op.number not in between:
             between[op.number] = op
@@ -62,8 +61,7 @@ def _between(record: Record, network: Network) -> tuple[list[Op], list[Op]]:
 
 def _is_halved(record: Record, network: Network) -> bool:
     """Is one half of the first map a gate for the other?"""
-    operand = next(value for value in operands(network.second) if record.computed(value))
-    return 2 * operand.data.numel() == network.first.outputs[0].data.numel()
+    return 2 * network.operand.data.numel() == network.first.outputs[0].data.numel()
 
 
 def _misnamed(record: Record, network: Network, between: list[Op]) -> Iterator[Finding]:
@@ -73,7 +71,7 @@ def _misnamed(record: Record, network: Network, between: list[Op]) -> Iterator[F
     if not known or learned:
         return
     given = network.first.outputs[0]
-    operand = next(value for value in operands(network.second) if record.computed(value))
+    operand = network.operand
     if operand.data.numel() != given.data.numel():
         return
     x = torch.linspace(-6, 6, given.data.numel(), dtype=given.data.dtype).reshape(given.shape)

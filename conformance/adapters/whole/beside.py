@@ -10,6 +10,7 @@ import math
 import re
 import time
 import zlib
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -21,7 +22,7 @@ import torch
 from torch import Tensor, nn
 
 from conformance.adapters.stated import Shape
-from conformance.adapters.whole.names import PLACES, called_after
+from conformance.adapters.whole.names import PLACES, STEPS, called_after
 from conformance.adapters.whole.shapes import number_shapes, said_sizes, shapes_told, table_lengths
 from conformance.adapters.whole.told import Told
 from conformance.places import innermost_line
@@ -37,6 +38,7 @@ _LONGEST = 1024
 """No longer input is tried where the width of a flattened one tells its length."""
 _MOST_APART = 4
 _LENGTHS = (6, 7, 9, 11, 13)
+_LONGER = 2
 _MOST_WIDTHS, _MOST_LENGTHS = 10, 4
 _AHEAD = re.compile(r"horizon|(pred|prediction|future|forecast|output|out|label|target|tgt)_?(len(gth)?|steps|window)")
 """Names of lengths that an input beside the main one may have."""
@@ -76,13 +78,18 @@ class Form:
 
 def beside(shape: Shape) -> Tensor:
     """An input of a shape that is the same for every sample: noise, one, or for each step 1 (True) or 0 in turn, of
-    which the first is real where 0 is padding. Of what is called places, each once; of padding there is none."""
+    which the first is real where 0 is padding. Of what is called places or steps, each once; of padding there is none,
+    and what is told of each number of vectors is true of all."""
     if shape.dtype == "float":
         return numbers(shape.name, shape.sizes).to(torch.get_default_dtype())
     if shape.dtype == "int" and len(shape.sizes) == 2 and PLACES.fullmatch(shape.name.lower()):
         return torch.arange(shape.sizes[1]).expand(*shape.sizes)
+    if shape.dtype == "int" and len(shape.sizes) in (2, 3) and STEPS.fullmatch(shape.name.lower()):
+        return torch.arange(shape.sizes[1]).view(-1, *[1] * (len(shape.sizes) - 2)).expand(*shape.sizes)
     if shape.dtype == "bool" and _PADDING.search(shape.name.lower()):
         return torch.zeros(*shape.sizes, dtype=torch.bool)
+    if shape.dtype == "bool" and len(shape.sizes) == 3 and shape.sizes[1] != shape.sizes[2]:
+        return torch.ones(*shape.sizes, dtype=torch.bool)
     steps = (torch.arange(shape.sizes[-1]) + 1) % 2 if len(shape.sizes) > 1 else torch.tensor(1)
     return steps.expand(*shape.sizes).to(torch.bool if shape.dtype == "bool" else torch.int64)
 
@@ -173,6 +180,7 @@ def climb(
                 before = reached
                 for name in parameters:
                     rows = [Form((size,), dtype) for size in heard for dtype in ("float", "int")]
+                    rows += [Form(other.sizes, told.get(name, Told()).dtype or "float") for other in chosen.values()]
                     filling = _filling(name, chosen, tried, furthest.get(length))
                     for form in dict.fromkeys([*forms[name], *rows, *chosen[name].with_one_of(hints), *filling]):
                         trial = {**chosen, name: form}
@@ -184,10 +192,32 @@ def climb(
                             reached, chosen, hints = ran.operations, trial, ran.numbers
                             heard = list(dict.fromkeys([*hints, *heard]))[:_MOST_NUMBERS]
                         if ran.done:
-                            return Climbed(_shapes(chosen, batch), _main(chosen, length))
+                            return _climbed(chosen, length, batch, tried)
+                for trial in _together(chosen, tried, furthest.get(length)):
+                    ran = tried(trial)
+                    if ran.done and all(form.sizes[1:] != (length,) for form in trial.values()):
+                        return _climbed(trial, length, batch, tried)
+                    if ran.done:  # as wide as it is long: what is a position, and what a feature?
+                        lengths += [length + 1] * (length + 1 not in lengths)
+                    elif ran.operations > reached:
+                        furthest[length] = ran
+                        reached, chosen, hints = ran.operations, trial, ran.numbers
             best = max(best, (reached, chosen), key=lambda pair: pair[0])
             lengths += _more_lengths(furthest, length, lengths)
     return Climbed(_shapes(best[1], batch), "")
+
+
+def _climbed(
+    chosen: Mapping[str, Form], length: int, batch: int, tried: Callable[[Mapping[str, Form]], Ran]
+) -> Climbed:
+    """The forms with which the model ran. Numbers of steps, such as times, that need not be as long as the main input
+    get another length: they stay as they are where that one grows."""
+    main = _main(chosen, length)
+    for name, form in chosen.items():
+        if name != main and form == Form((length,)):
+            other = {**chosen, name: Form((length + _LONGER,))}
+            chosen = other if tried(other).done else chosen
+    return Climbed(_shapes(chosen, batch), main)
 
 
 def _filled(name: str, forms: Mapping[str, Form], batch: int) -> Tensor:
@@ -214,6 +244,26 @@ def _filling(
     forms = {size: Form((*rest, size), form.dtype) for size in (width, width + 1)}
     ran = {size: tried({**chosen, name: other}) for size, other in forms.items()}
     yield from (Form((*rest, size), form.dtype) for size in sizes_that_fill(ran))
+
+
+def _together(
+    chosen: Mapping[str, Form], tried: Callable[[Mapping[str, Form]], Ran], before: Ran | None
+) -> Iterator[dict[str, Form]]:
+    """All inputs that are as wide as one another, vectors and what is told of each of their numbers, with the width
+    that fills what they are put together to."""
+    if before is None or not _MISFIT.search(before.words):
+        return
+    widths = Counter(form.sizes[-1] for form in chosen.values() if len(form.sizes) > 1)
+
+    def widened(width: int, size: int) -> dict[str, Form]:
+        return {
+            name: Form((*form.sizes[:-1], size), form.dtype) if form.sizes[1:] and form.sizes[-1] == width else form
+            for name, form in chosen.items()
+        }
+
+    for width in (one for one, times in widths.items() if times > 1):
+        ran = {size: tried(widened(width, size)) for size in (width, width + 1)}
+        yield from (widened(width, size) for size in sizes_that_fill(ran))
 
 
 def _more_lengths(furthest: Mapping[int, Ran], length: int, tried: Sequence[int]) -> list[int]:

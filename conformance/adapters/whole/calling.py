@@ -164,6 +164,8 @@ class Calling:
             given[parameter] = make(inputs)
         for parameter, meaning in self.lengths.items():
             real = real_tokens(inputs, meaning)
+            if turned[meaning].ndim > 3:  # of a picture of sound, whose time is an axis behind the channels
+                real = torch.ones(len(real), max(turned[meaning].shape[2:]), dtype=torch.bool)
             shares = parameter in self.shares
             given[parameter] = real.to(torch.get_default_dtype()).mean(1) if shares else real.sum(1)
         padded = any("padding" in name for name in inputs)

@@ -17,6 +17,7 @@ from torch.overrides import TorchFunctionMode
 
 from conformance.adapters.inference.calls import tensors_in
 from conformance.adapters.undropped import DROPS, NoDropouts
+from conformance.adapters.whole.class_source import source_of
 from conformance.adapters.whole.flow import base_name, moves
 from conformance.adapters.whole.record import Record, record
 from conformance.adapters.whole.running import RunningModel
@@ -27,6 +28,12 @@ from conformance.protocol import Arrays, NotProvided
 from conformance.seeds import seed_torch
 
 _MONTE_CARLO = re.compile(r"(^|_)mc(_|$)|monte_?carlo|always_drop|drop\w*_(at|in|during)_(inf|eval|test)")
+
+_FOR_TRAINING = re.compile(
+    r"(during|in|at|for|while) training|training[- ](only|time)|spec_?(aug|mask)|augment|cut_?out|jitter",
+    re.IGNORECASE,
+)
+_DRAWS = re.compile(r"\brand(n|int|perm|om)?(_like)?\(|\.(bernoulli|uniform|normal|random)_?\(|random\.\w+\(")
 
 _TOLD = re.compile(r"(is_)?train(ing)?(_mode)?|deterministic")
 """Parameters of forward by which its caller says whether something is dropped, whatever the module's mode is."""
@@ -168,6 +175,21 @@ class DropProbes(RunningModel):
             self.known["drawn masks"] = list(_drawn_masks(run))
         found: list[Dropped] = self.known["drawn masks"]
         return found
+
+    def drawn_though_for_training(self) -> Dropped | None:
+        """A part that draws in evaluation as in training, and is meant for training, as its name or its words say."""
+        for path, part in self.module.named_modules():
+            cls: type = type(part)
+            found = source_of(cls)
+            if found is None or any(True for _ in part.children()):
+                continue
+            said = f"{cls.__name__} {inspect.getdoc(cls) or ''}"
+            if "self.training" in found[0] or not _FOR_TRAINING.search(said):
+                continue
+            for number, line in enumerate(found[0].splitlines(), found[2]):
+                if _DRAWS.search(line):
+                    return Dropped(None, path or cls.__name__, f"{found[1]}:{number}")
+        return None
 
     def asks_for_dropout(self) -> str:
         """The option that is on and asks for dropout in evaluation (Monte Carlo dropout); "" when there is none."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 from collections.abc import Collection
 from contextlib import suppress
@@ -47,6 +48,12 @@ class _WithRoom(TorchFunctionMode):
 class ExcuseProbes(ShiftProbes, TableProbes, GradientProbes, LengthProbes, PartProbes):
     """The parameters that need no gradient, of a running model."""
 
+    def _is_asked_for_by(self, owner: type) -> bool:
+        """Whether a part takes an argument that the model may leave out, and hands on by its own name."""
+        optional = {p.name for p in inspect.signature(self.module.forward).parameters.values() if p.default is None}
+        forward = getattr(owner, "forward", None)
+        return forward is not None and bool(optional & inspect.signature(forward).parameters.keys())
+
     def excused_parameters(self, wanted: list[str]) -> set[str]:
         """Parameters whose gradient mathematics makes zero, or whose output was not asked for: biases of keys, rows
         that were not looked up, experts that no token chose, poolers and heads beside the answer."""
@@ -75,6 +82,7 @@ class ExcuseProbes(ShiftProbes, TableProbes, GradientProbes, LengthProbes, PartP
             owner: type = type(self.module.get_submodule(path))
             elsewhere = elsewhere or any(self.is_of_a_choice(parent) and parent not in called for parent in parents)
             elsewhere = elsewhere or own in read_beside_forward(owner, run_method(self.module.get_submodule(path)))
+            elsewhere = elsewhere or (own in read_for_some_arguments(owner) and self._is_asked_for_by(owner))
             elsewhere = elsewhere or self._needs_another_call(name)
             elsewhere = elsewhere or is_for_some_layers(whole, run_method(self.module), apart)
             elsewhere = elsewhere or self._is_of_a_librarys_network(path, wanted)

@@ -18,6 +18,9 @@ AHEAD = 2
 """So many steps, or pieces of them, are asked of a model that is told how far to look ahead."""
 
 
+_SIDES = {"source": "src", "target": "tgt"}
+
+
 def maker(name: str, meaning: str, labels: str) -> Callable[[Mapping[str, Tensor]], Any] | None:
     """What a required parameter that is no data gets; None where nothing is known. labels: the parameter of these."""
 
@@ -26,7 +29,9 @@ def maker(name: str, meaning: str, labels: str) -> Callable[[Mapping[str, Tensor
 
     makers: dict[str, Callable[[Mapping[str, Tensor]], Any]] = {
         "types": lambda inputs: torch.zeros(shape_of(inputs).shape[:2], dtype=torch.int64),
-        "positions": lambda inputs: torch.arange(shape_of(inputs).shape[1]),
+        "positions": lambda inputs: torch.arange(
+            inputs.get(_SIDES.get(names.side_of(name), ""), shape_of(inputs)).shape[1]
+        ),
         "chosen": lambda inputs: torch.arange(shape_of(inputs).shape[1]).repeat(shape_of(inputs).shape[0], 1),
         "offset": lambda inputs: 0,
         "cache": lambda inputs: None,

@@ -206,7 +206,8 @@ class ForecastProbes(LossProbes):
         one, twin = self.calling.main, self.twin()
         if len(self.calling.inputs) > 1 or one.meaning != "x" or one.vocab:
             raise NotProvided("it reads no series")
-        x = twin.tensors(twin.example(2, None if one.length else 16, seed=96))["x"] * 1e3
+        steps = None if one.length else min(16, self.longest or 16)
+        x = twin.tensors(twin.example(2, steps, seed=96))["x"] * 1e3
         with twin.mode(False), torch.no_grad(), default_dtype(self.torch_dtype):
             given = [twin.calling.arguments({"x": series, "pad_id": 0}) for series in (x, 3 * x + 500)]
             plain = [next(t for t in tensors_in(twin.module(**said)) if t.is_floating_point()) for said in given]

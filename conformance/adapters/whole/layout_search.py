@@ -29,6 +29,7 @@ def layout_of(
     named = _called_logits(result)
     offered = [pair for pair in enumerate(floating) if pair[0] not in without]
     offered = offered[-_of_the_last(result) :] if not without else offered
+    offered = [pair for pair in offered if not _are_weights(pair[1], length)] or offered
     chosen = [pair for pair in offered if pair[1] is named]
     for wanted, layout in product((True, False), orders):
         for at, tensor in chosen or offered:
@@ -44,6 +45,13 @@ def layout_of(
                 continue
             return replace(calling, layout=layout, outputs=outputs, answer_at=at)
     return None
+
+
+def _are_weights(tensor: Tensor, length: int) -> bool:
+    """Whether a tensor is a map of attention: for each word a share of each word, which stands beside an answer."""
+    if tensor.ndim < 3 or tuple(tensor.shape[-2:]) != (length, length) or length < 2:
+        return False
+    return bool((tensor >= 0).all()) and bool(((tensor.sum(-1) - 1).abs() < 1e-3).all())
 
 
 def _of_the_last(result: Any) -> int:

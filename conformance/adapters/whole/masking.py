@@ -104,7 +104,7 @@ def by_convention(
     shapes = flat if padding_only else square if causal else [*flat, *square]
     for shape, encoding in product(shapes, encodings):
         fixed, cut = SHAPES[shape]
-        if names.KEEPS_BY_NAME.search(lower) and 2 in fixed and encoding.startswith("additive"):
+        if names.KEEPS_BY_NAME.search(lower) and shape.count(",") == 1 and encoding.startswith("additive"):
             continue  # documented: one number a token, 1 for those that are real
         is_square = 2 not in fixed  # only a mask with a row for each query can hide the future
 

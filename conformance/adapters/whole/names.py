@@ -9,7 +9,10 @@ import re
 
 _WORDS: dict[str, str] = {
     "types": r"token_?types?(_ids?)?|segments?(_(ids?|info|labels?|tokens?))?|seg(_ids?)?|type_ids?|sent(ence)?_ids?",
-    "positions": r"position(s|_ids?)?|pos(_ids?|itions?)?|input_pos(itions?)?|cache_positions?",
+    "positions": (
+        r"position(s|_ids?)?|pos(_ids?|itions?)?|input_pos(itions?)?|cache_positions?|"
+        r"(src|source|tgt|trg|target|word|token|tok|seq|item)_pos(itions?|_ids?)?"
+    ),
     "offset": (
         r"start_pos(ition)?|offset|past_len(gth)?|(pos|position|seq|cache)_offset|start(_index)?|cur_pos|cache_len"
     ),
@@ -47,6 +50,9 @@ MAY_BE_LABELS = re.compile(r"targets?|tgt|trg|y|labels?|next_(tokens?|ids)")
 
 WORD_LABELS = re.compile(r"((masked_)?(lm|words?|tokens?)|mlm|next_tokens?)_?(labels?|targets?)")
 """Names of labels of words, where there are labels of whole texts beside them."""
+
+STEPS = re.compile(r"time_?steps?")
+"""Names of the numbers of steps, where each step of a sequence has one."""
 
 TIMES = re.compile(r"days?|dates?|(time_?)?stamps?|times|hours|minutes|seconds|(event|visit|purchase)_(times|days)")
 """Names of when each step of a sequence was: numbers that rise."""

@@ -298,11 +298,12 @@ class Network:
     """Two linear maps of one token. widens: the token is wider between them, and as wide behind them as before;
     narrows: it is narrower between them than on either side, as in a map of low rank.
     function: the names of the operations between them that are not linear; after: the operations of this kind that
-    follow the second map."""
+    follow the second map; operand: what the second map reads."""
 
     record: Record
     first: Op
     second: Op
+    operand: Value
     widens: bool
     narrows: bool
     function: tuple[str, ...]
@@ -331,24 +332,38 @@ def pairs_of_maps(record: Record) -> list[Network]:
     """Every two linear maps of one token within one module, of which the second reads what the first gives."""
     found = []
     for second in record.ops:
-        down = projection(record, second.outputs[0]) if second.name in PRODUCTS else None
+        down = _map_of(record, second)
         if down is None:
             continue
-        operand = next(value for value in operands(second) if record.computed(value))
+        operand, wide, last = down
         between, firsts = _back(record, operand)
-        ups = [op for op in firsts if op.name in PRODUCTS and projection(record, op.outputs[0]) is not None]
-        if not ups or len(ups) != len(firsts):
+        ups = [op for op in firsts if _map_of(record, op) is not None]
+        if not ups or len(ups) != len(firsts) or not _one_module(record, ups[0], second):
             continue
-        up = projection(record, ups[0].outputs[0])
-        assert up is not None
-        if not _one_module(record, ups[0], second):
-            continue
-        narrow, wide = up.base.shape[-1], operand.shape[-1]
-        last = second.outputs[0].shape[-1]
+        narrow = _taken(record, ups[0])
         widens, narrows = narrow < wide and last == narrow, wide < min(narrow, last)
         function = tuple(base_name(op) for op in between if not _linear(record, op))
-        found.append(Network(record, ups[0], second, widens, narrows, function, tuple(_ahead(record, second))))
+        found.append(Network(record, ups[0], second, operand, widens, narrows, function, tuple(_ahead(record, second))))
     return found
+
+
+def _map_of(record: Record, op: Op) -> tuple[Value, int, int] | None:
+    """What a linear map of one token reads, how wide that is, and how wide what it gives; None for another operation. A
+    convolution that sees one place is such a map, too."""
+    if op.name == "convolution":
+        given, weight = op.inputs[:2]
+        sees_one = set(weight.shape[2:]) == {1} and given.shape[1] == weight.shape[1] and not record.computed(weight)
+        return (given, weight.shape[1], weight.shape[0]) if sees_one else None
+    if op.name not in PRODUCTS or projection(record, op.outputs[0]) is None:
+        return None
+    operand = next(value for value in operands(op) if record.computed(value))
+    return operand, operand.shape[-1], op.outputs[0].shape[-1]
+
+
+def _taken(record: Record, op: Op) -> int:
+    """How wide what a map takes is."""
+    made = projection(record, op.outputs[0])
+    return int(made.base.shape[-1] if made is not None else op.inputs[1].shape[1])
 
 
 def network_findings(record: Record) -> list[Finding]:

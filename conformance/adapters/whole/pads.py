@@ -21,6 +21,11 @@ from conformance.adapters.whole.place_probes import PlaceProbes
 from conformance.adapters.whole.running import RunningModel
 from conformance.adapters.whole.watching import Watching
 
+_TO_THE_LONGEST = re.compile(
+    r"def \w*(collate|pad|batch)\w*\((?:(?!\ndef )[\s\S]){0,800}?(max\(\[?len\(|max\(map\(len|pad_sequence\()"
+)
+"""How what makes batches finds their width by their rows."""
+
 _ON_THE_LEFT = re.compile(
     r"left[-_ ]?pad|pad(ded)?_?left|padding_side\W{1,4}left"
     r"|\[(0\] ?\* ?\(?[^\n+]{1,40}-[^\n+]{1,40}|\w*pad\w*\] ?\* ?\(?[^\n+]{1,60})\)? ?\+ ?\w"
@@ -42,8 +47,17 @@ class PadProbes(LengthProbes, PlaceProbes):
         """Whether places are counted from the end of the input, and the file says that padding stands in front: the
         last word has one place in inputs of any length, and the first has not."""
         if "from_the_end" not in self.known:
-            self.known["from_the_end"] = self.free_length and _says_left(self) and _places_end_alike(self)
+            self.known["from_the_end"] = self.free_length and self.says_left() and _places_end_alike(self)
         return bool(self.known["from_the_end"])
+
+    def says_left(self) -> bool:
+        """Whether its file says that what is short is filled up in front."""
+        return bool(_ON_THE_LEFT.search(" ".join(_file_text(self).split())))
+
+    def fills_up_to_the_longest(self) -> bool:
+        """Whether its file makes batches as wide as their longest row: other rows have padding that is no part of a
+        window."""
+        return bool(_TO_THE_LONGEST.search(_file_text(self)))
 
     def masks_losses_only(self) -> bool:
         """Whether the mask of padding changes a loss that forward gives, and nothing of the answer: a causal model
@@ -76,10 +90,9 @@ class PadProbes(LengthProbes, PlaceProbes):
         return "token" if says or compared_with(self) == self.pad_id else None
 
 
-def _says_left(subject: RunningModel) -> bool:
+def _file_text(subject: RunningModel) -> str:
     module = sys.modules.get(type(subject.module).__module__)
-    text = "".join(linecache.getlines(getattr(module, "__file__", None) or ""))
-    return bool(_ON_THE_LEFT.search(" ".join(text.split())))
+    return "".join(linecache.getlines(getattr(module, "__file__", None) or ""))
 
 
 def _places_end_alike(subject: PadProbes) -> bool:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from itertools import product
 from typing import Any
 
-from torch import nn
+from torch import Tensor, nn
 
 from conformance.adapters.stated import Shape, StatedError
 from conformance.adapters.whole import names
@@ -33,7 +33,7 @@ from conformance.adapters.whole.fillers import (
     same,
     shapes_stated,
 )
-from conformance.adapters.whole.masking import choices
+from conformance.adapters.whole.masking import Mask, choices, real_tokens
 from conformance.adapters.whole.shapes import number_shapes, shapes_told, table_lengths
 from conformance.adapters.whole.told import (
     Told,
@@ -195,7 +195,10 @@ class Proposals:
             fixed |= {p.name: OfShape(self.given[p.name], main, self.counted_by(p.name)) for p in others}
         masks_of = [p for p in rest if p.meaning == "mask"]
         required_masks = [p.name for p in masks_of if p.required or all_masks or p.name in self.given]
-        optional = tuple(p.name for p in masks_of if not (p.required or all_masks))
+        each = {p.name: _of_each_number(p.name) for p in rest if self.says_of_each_number(p.name, main)}
+        fixed = {name: made for name, made in fixed.items() if name not in each}
+        open_ = [p.name for p in masks_of if not (p.required or all_masks)]
+        optional = () if each else tuple(open_)  # what is padding is told of each number already
         lengths = [p for p in rest if p.meaning == "lengths"]
         for p in rest if len(sides) == 2 else ():  # src_ext beside src: the same words, numbered in another way
             of = next((m for m, name in zip(meanings, names_, strict=True) if names.called_after(p.name, name)), "")
@@ -237,7 +240,7 @@ class Proposals:
                 }
                 yield Calling(tokens, **given)
         if len(sides) == 1 and (main is None or main.dtype == "float"):
-            filled = {*fixed, *counts, *required_masks} - {roles["labels"]}
+            filled = {*fixed, *counts, *required_masks, *each} - {roles["labels"]}
             also = [p.name for p in rest if p.required and p.name not in filled]
             given_numbers: dict[str, Any] = {**common, "labels": "" if roles["labels"] in also else roles["labels"]}
             given_numbers["lengths"] = dict.fromkeys(counts, "x")
@@ -251,7 +254,12 @@ class Proposals:
             for shape, filler in product(shapes, fillers):
                 given_numbers["fixed"] = {**fixed, **{name: filler(name) for name in also}}
                 for masks in choices(self.module, required_masks, ("x",)):
-                    yield Calling((_of_numbers(names_[0], shape),), masks=masks, **given_numbers)
+                    yield Calling((_of_numbers(names_[0], shape),), masks=(*masks, *each.values()), **given_numbers)
+
+    def says_of_each_number(self, name: str, main: Shape | None) -> bool:
+        """Whether an input is True or False for each number of the main one: whether that was observed."""
+        shape = self.given.get(name)
+        return bool(shape and main and shape.dtype == "bool" and shape.sizes == main.sizes and len(main.sizes) == 3)
 
     def counted_by(self, name: str) -> Shape | None:
         """The stated input whose steps an input counts, by its name: a_len beside a. None where it counts none."""
@@ -286,6 +294,15 @@ class Proposals:
         for shape in number_shapes(self.module, self.options)[:_CONDITIONS]:
             for length in frames if None in shape else (0,):
                 yield tuple(length if size is None else size for size in shape)
+
+
+def _of_each_number(name: str) -> Mask:
+    """What says of each number whether it was observed: all were, but those of padding."""
+
+    def make(inputs: Mapping[str, Any]) -> Tensor:
+        return real_tokens(inputs, "x")[..., None].expand(inputs["x"].shape)
+
+    return Mask(name, make, "bool, True = observed, (B, T, d)", encoding="bool, True = may attend", axes=3, keys="x")
 
 
 def _meaning(parameter: inspect.Parameter) -> str:

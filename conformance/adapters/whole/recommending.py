@@ -118,7 +118,10 @@ class RecommendProbes(PlaceProbes):
         found = []
         functions = ((name, one) for name, one in taking_a_model(self.module) if _LOSS.search(name))
         for name, function in [*_methods(self, _LOSS), *functions]:
-            names = [p.name for p in inspect.signature(function).parameters.values() if p.default is p.empty][1:]
+            parameters = list(inspect.signature(function).parameters.values())[1:]
+            names = [
+                p.name for p in parameters if p.default is p.empty or (p.default is None and _FALSE.fullmatch(p.name))
+            ]
             kinds = ["true" if _TRUE.fullmatch(n) else "false" if _FALSE.fullmatch(n) else "history" for n in names]
             if sorted(kinds) == ["false", "history", "true"]:
                 found.append((name, line_in(function, r"def "), _pair_loss(self, function, kinds)))

@@ -274,7 +274,15 @@ def _has_streams(record: Record, one: Sublayer) -> bool:
     made = [v for v in one.block.gave if v not in one.block.given and not _is_projected(record, v)]
     width, numbers = one.out.shape[-1], one.out.data.numel()
     alike = [value for value in made if value.shape[-1:] == (width,) and value.data.numel() == numbers]
-    return len(alike) > 1 or any(v.shape[-1:] > (width,) and v.data.numel() >= 2 * numbers for v in made)
+    wider = any(v.shape[-1:] > (width,) and v.data.numel() >= 2 * numbers for v in made)
+    return len(alike) > 1 or wider or any(_is_joined(record, v, numbers) for v in made)
+
+
+def _is_joined(record: Record, value: Value, numbers: int) -> bool:
+    """Whether it is put together of two values or more that have so many numbers each."""
+    op = record.producer(origin(record, value))
+    joined = [one for one in op.inputs if record.computed(one)] if op is not None and op.name == "cat" else []
+    return len(joined) > 1 and all(one.data.numel() == numbers for one in joined)
 
 
 def _is_projected(record: Record, value: Value) -> bool:

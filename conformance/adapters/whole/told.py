@@ -10,6 +10,7 @@ from __future__ import annotations
 import ast
 import inspect
 import io
+import linecache
 import math
 import re
 import tokenize
@@ -21,6 +22,8 @@ from textwrap import dedent
 from typing import Any
 
 from torch import nn
+
+from conformance.adapters.whole.class_source import is_users, source_of
 
 Axis = int | str
 """A size, or what the code calls it; "" where it says nothing."""
@@ -78,9 +81,10 @@ def _told_by(module: nn.Module, method: Any, parameters: Sequence[str], depth: i
     for name, inner, theirs in code.handed_on(tree) if depth else ():
         told = _told_by(module, inner, [theirs], depth - 1).get(theirs, Told())
         handed[name] = handed.get(name, Told()).over(told)
+    noted = _noted_in_the_file(type(module), parameters) if is_forward else {}
     found: dict[str, Told] = {}
     for name in parameters:
-        own = code.told(name).over(_annotated(function, name)).over(written.get(name, Told()))
+        own = code.told(name).over(_annotated(function, name)).over(written.get(name, noted.get(name, Told())))
         told = own.over(handed.get(name, Told()))
         found |= {name: told} if told != Told() else {}
     return found
@@ -242,6 +246,28 @@ def _documented(prose: str, of_class: str, parameters: Sequence[str], is_forward
     return {name: told for name, told in found.items() if told.axes}
 
 
+_NOTED = r"{name}\b\s*(?::[^#\n]*#)?\s*[:=]?\s*[(\[](?P<dims>\w+(?:(?:,\s*|\s+)\w+)+)[)\]](?P<behind>[^\n]{{0,30}})"
+
+
+def _noted_in_the_file(cls: type, parameters: Sequence[str]) -> dict[str, Told]:
+    """What the comments of a file say of what is called so: those at its top, ``# values [b t c]``, and those behind
+    the fields of its classes, ``values: Tensor  # (B, T, C)``."""
+    held = source_of(cls)
+    if held is None or not is_users(held[1]):
+        return {}
+    file = "".join(linecache.getlines(held[1]))
+    top = re.match(r"(?:\s*#[^\n]*\n|\s*\n)*", file)
+    own = (top[0] if top else "", *re.findall(r"(?m)^ {2,4}(\w+: *[\w.]*Tensor\b[^#\n]*#[^\n]*)$", file))
+    found: dict[str, Told] = {}
+    for name in (one for one in parameters if len(one) > 2):
+        for text in own:
+            match = re.search(r"(?m)^[#\s]*" + _NOTED.format(name=re.escape(name)), text)
+            if match and name not in found:
+                dtype = next((kind for kind, words in _WORDS_OF_DTYPES if words.search(match["behind"])), "")
+                found[name] = _batch_first([_axis(one) for one in re.split(r",\s*|\s+", match["dims"])], dtype)
+    return found
+
+
 def _shape(match: re.Match[str], text: str) -> Told:
     axes = [_axis(part) for part in match["dims"].split(",") if part.strip()]
     if not all(_AXIS.fullmatch(part.strip()) for part in match["dims"].split(",")):
@@ -297,8 +323,8 @@ class _Code:
     whole: set[str] = field(default_factory=set)
     """Parameters that are made whole numbers: ids, handed in as numbers of any kind."""
     places: set[str] = field(default_factory=set)
-    """Parameters by which something that forward made is indexed, ``h[where]``: they say where, and are no numbers of
-    rows."""
+    """Parameters by which something that forward made is indexed, ``h[where]``, or chosen, ``torch.where(here, ...)``,
+    or whose opposite is taken: they say where, and are no numbers of rows."""
     changed: dict[str, int] = field(default_factory=dict)
     """Parameters that get another value -> the line where they do."""
 
@@ -321,6 +347,8 @@ class _Code:
             elif isinstance(node, ast.Subscript) and isinstance(node.value, ast.Name):
                 name = self._is_input(node.slice)
                 self.places |= {name} if name and node.value.id not in self.parameters else set()
+            elif isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Invert):
+                self.places |= {self._is_input(node.operand)} - {""}
         for node in nodes:
             if isinstance(node, ast.Assert):
                 self._holds(node.test, ast.Eq)
@@ -394,6 +422,8 @@ class _Code:
                 self._told(name, [""] * len(axes))
         elif _makes_whole(node) and isinstance(node.func, ast.Attribute) and (name := self._is_input(node.func.value)):
             self.whole.add(name)
+        elif called == "where" and len(node.args) == 3:
+            self.places |= {self._is_input(node.args[0])} - {""}
         elif called in ("view", "reshape") and isinstance(node.func, ast.Attribute) and node.args:
             self._folded(node.func.value, node.args)
 

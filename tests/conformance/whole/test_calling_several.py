@@ -167,3 +167,40 @@ def test_two_sides_are_found_where_forward_requires_neither():
         ("src", "input_ids"),
         ("tgt", "decoder_input_ids"),
     ]
+
+
+class Observed(nn.Module):
+    """Vectors with gaps at uneven times, and the times that are asked for."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.read, self.ask, self.stack = nn.Linear(2 * 5, 8), nn.Linear(1, 8), nn.ModuleList([stack()])
+        self.attend = nn.MultiheadAttention(8, 2, batch_first=True)
+
+    def forward(self, values: Tensor, times: Tensor, seen: Tensor, future: Tensor) -> Tensor:
+        values = torch.where(seen, values, torch.zeros_like(values))
+        rows, steps, _ = values.shape
+        gone = ~seen.any(-1)
+        x = self.read(torch.cat([values, seen.float()], -1)) + self.ask(times.reshape(rows, steps, 1))
+        memory = self.stack[0](x, src_key_padding_mask=gone)
+        return self.attend(self.ask(future[..., None]), memory, memory, key_padding_mask=gone)[0]
+
+
+def test_what_is_true_of_each_number_is_a_mask_of_padding():
+    """Values and what is told of them get their width together; what need not be as long gets another length."""
+    calling = calling_of(Observed())
+    steps = calling.beside["values"].sizes[1]
+    assert calling.beside["seen"] == Shape("seen", (2, steps, 5), "bool")
+    assert calling.beside["times"].sizes[:2] == (2, steps)
+    assert calling.beside["future"].sizes[1] != steps
+    (mask,) = calling.masks
+    assert (mask.parameter, calling.main.parameter, calling.main.shape) == ("seen", "values", (None, 5))
+    padding = torch.tensor([[True, True, False]])
+    assert mask.make({"x": torch.zeros(1, 3, 5), "padding": padding}).tolist() == [
+        [[True] * 5, [True] * 5, [False] * 5]
+    ]
+
+
+def test_what_is_told_of_each_number_of_vectors_is_true_of_all():
+    assert beside(Shape("seen", (2, 4, 3), "bool")).all()
+    assert not beside(Shape("edges", (2, 4, 4), "bool")).all()

@@ -65,7 +65,7 @@ class CausalFromTheStart(CausalFromTheEnd):
 
 
 def verdicts(cls, monkeypatch, says):
-    monkeypatch.setattr(pads, "_says_left", lambda subject: says)
+    monkeypatch.setattr(pads.PadProbes, "says_left", lambda subject: says)
     pointed = PointedImplementation(cls, Specification("", __name__, cls.__name__))
     return [run_check(CHECKS[claim], pointed).verdict for claim in (PADDING, PREFIX)]
 

@@ -8,6 +8,7 @@ import weakref
 import pytest
 
 torch = pytest.importorskip("torch")
+from noted_file import Sensors  # noqa: E402
 from torch import Tensor, nn  # noqa: E402
 
 from conformance.adapters.inference.facts import Unresolved  # noqa: E402
@@ -390,3 +391,20 @@ def test_what_a_method_gives_is_no_shape_of_its_input():
 def test_words_of_two_sides_are_tried_whatever_is_said_of_their_shapes(cls):
     calling = calling_of(cls().eval())
     assert [(one.meaning, one.vocab) for one in calling.inputs] == [("src", 19), ("tgt", 17)]
+
+
+def test_comments_at_the_top_of_a_file_and_behind_fields_say_axes():
+    assert told_by_forward(Sensors(), ["values", "seen", "future", "labels", "of"]) == {
+        "values": Told(("b", "t", "c")),
+        "seen": Told(("b", "t", "c"), "bool"),
+        "future": Told(("B", "F")),
+    }
+
+
+class Chooses(nn.Module):
+    def forward(self, x, here, gone):
+        return torch.where(here, x, 0.0) * ~gone
+
+
+def test_what_chooses_and_whose_opposite_is_taken_is_true_or_false():
+    assert told_by_forward(Chooses(), ["x", "here", "gone"]) == dict.fromkeys(["here", "gone"], Told((), "bool"))
