@@ -15,7 +15,9 @@ _TRAINS = re.compile(r"(^|_)(train\w*|trn)(_|$|[A-Z])", re.IGNORECASE)
 
 # --- what is changed for training -----------------------------------------------------------------
 
-_CHANGES = re.compile(r"(is_)?(augment\w*|train|training|corrupt|noise|jitter)", re.IGNORECASE)
+_CHANGES = re.compile(r"augment\w*|corrupt|noise|jitter", re.IGNORECASE)
+_TRAINING = re.compile(r"(is_)?train(ing)?", re.IGNORECASE)
+_DRAWS = re.compile(r"rand|choice|bernoulli|augment|noise|jitter", re.IGNORECASE)
 
 
 def changed_where_judged(tree: ast.AST) -> Found:
@@ -40,20 +42,27 @@ def _changing(tree: ast.AST) -> Iterator[tuple[str, str]]:
     """The functions and classes that change rows by default, with the option that says so."""
     for node in ast.walk(tree):
         if isinstance(node, ast.FunctionDef):
-            yield from ((node.name, option) for option in _on_by_default(node) if "collate" in node.name)
+            yield from ((node.name, option) for option in _on_by_default(node, node) if "collate" in node.name)
         elif isinstance(node, ast.ClassDef) and any("Dataset" in ast.unparse(base) for base in node.bases):
             made = next((one for one in node.body if isinstance(one, ast.FunctionDef) and one.name == "__init__"), None)
-            yield from ((node.name, option) for option in (_on_by_default(made) if made else ()))
+            yield from ((node.name, option) for option in (_on_by_default(made, node) if made else ()))
 
 
-def _on_by_default(function: ast.FunctionDef) -> Iterator[str]:
+def _on_by_default(function: ast.FunctionDef, holder: ast.AST) -> Iterator[str]:
+    """The options of a function that are on and say that rows are changed; one that only says that it is for training
+    must decide whether something is drawn in what holds the function."""
     plain = [*function.args.posonlyargs, *function.args.args]
     pairs = [*zip(plain[::-1], function.args.defaults[::-1], strict=False)]
-    pairs += [
-        (one, value) for one, value in zip(function.args.kwonlyargs, function.args.kw_defaults, strict=True) if value
-    ]
+    keywords = zip(function.args.kwonlyargs, function.args.kw_defaults, strict=True)
+    pairs += [(one, value) for one, value in keywords if value is not None]
     for one, value in pairs:
-        if isinstance(value, ast.Constant) and value.value is True and _CHANGES.fullmatch(one.arg):
+        is_on = isinstance(value, ast.Constant) and value.value is True
+        decides = _TRAINING.fullmatch(one.arg) and any(
+            isinstance(node, ast.If) and re.search(rf"\b{one.arg}\b", ast.unparse(node.test))
+            and _DRAWS.search(" ".join(map(ast.unparse, node.body)))
+            for node in ast.walk(holder)
+        )  # fmt: skip
+        if is_on and (_CHANGES.fullmatch(one.arg) or decides):
             yield one.arg
 
 

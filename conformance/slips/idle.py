@@ -155,4 +155,5 @@ BUFFERS = Slip(
     sentence="The model keeps a table that nothing reads: what it was made for is left out.",
     mend="use it in forward, or do not make it",
     nothing="no table was seen that a model keeps and nothing reads",
+    is_of_all=True,
 )

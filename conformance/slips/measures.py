@@ -149,7 +149,9 @@ def worst_first(tree: ast.AST) -> Found:
                 yield ast.unparse(node), node
 
 
-_DIAGONAL = re.compile(r"diag|\beye\(|triu|tril|!=|self_mask|inf\b|itself", re.IGNORECASE)
+_DIAGONAL = re.compile(
+    r"diag|\beye\(|triu|tril|!=|self_mask|inf\b|itself|scatter|\[(:|\.\.\.), 1:|\+ 1\b", re.IGNORECASE
+)
 
 
 def found_by_itself(tree: ast.AST) -> Found:

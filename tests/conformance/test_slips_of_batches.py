@@ -23,6 +23,14 @@ def test_what_judges_is_not_changed_by_default(option, loaded, is_told):
 
 
 @pytest.mark.parametrize(
+    ("done", "is_told"), [("rows = noisy(rows, rng.random())", True), ("rows = labelled(rows)", False)]
+)
+def test_an_option_for_training_may_say_something_else(done, is_told):
+    text = f"def collate(rows, train=True):\n    if train:\n        {done}\n    return rows\n"
+    assert bool(told(slips.CHANGED, f"{text}DataLoader(dev, collate_fn=collate)")) == is_told
+
+
+@pytest.mark.parametrize(
     ("made", "is_told"),
     [
         ("val_set = Pictures(val_rows)", True),
