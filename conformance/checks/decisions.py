@@ -22,8 +22,8 @@ def before_they_are_seen(impl: Any, draw: Draw) -> Evidence:
     base = seen.answer()
     close = 1e-6 * max(float(np.abs(base).max()), 1e-9)
     by_action, by_state = (np.abs(seen.answer(name, AT) - base).max((0, 2)) for name in (seen.actions, seen.states))
-    if not np.abs(seen.answer(seen.actions, 0) - base).max() > close:
-        raise NotProvided("it reads fewer actions than states here, as when it writes: the first one reaches nothing")
+    if seen.subject.line_of(r"int\(\w+ is None\)") and not np.abs(seen.answer(seen.actions, 0) - base).max() > close:
+        raise NotProvided("without labels it reads one action less than states, and leaves the first one out")
     place = seen.subject.line_of(r"(?i)=.*(predict|head|out)\w*action\w*\(|(predict|head|out)\w*_?act\w*\(")
     place = place or seen.subject.place()
     return all_of(

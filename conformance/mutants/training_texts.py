@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from conformance.mutants import slip_texts
-from conformance.mutants.script import EPOCHS, ROWS, script
+from conformance.mutants.script import EPOCHS, script
 
 
 def beside(name: str, text: str, claim: str, defect: str) -> None:
@@ -463,57 +463,11 @@ beside(
     "run-draws-divide-by-the-temperature",
     "Logits are multiplied by the temperature.",
 )
-script(
-    "MaskInVain",
-    ROWS,
-    (
-        "def main():\n",
-        """
-def collate_texts(texts):
-    return {"words": [text[0] for text in texts], "text_mask": [text[1] for text in texts]}
-
-
-def answers(model, batch):
-    return model(batch["words"])
-
-
-def main():
-""".lstrip(),
-    ),
-    breaks=("run-masks-of-batches-are-read",),
-    defect="A mask of padding is made for each batch and never read.",
-)
 beside(
     "AxesOutOfOrder",
     slip_texts.AXES_OUT_OF_ORDER,
     "run-new-shapes-keep-the-order-of-axes",
     "Channels and frames change places by a new shape, without a transposition.",
-)
-beside(
-    "GamesSeeEachOther",
-    """
-def hidden(segments):
-    same = segments[:, :, None] == segments[:, None, :]
-    causal = torch.ones(segments.shape[1], segments.shape[1]).tril().bool()
-    return causal[None]
-""",
-    "run-masks-of-pairs-are-read",
-    "A mask that keeps packed texts apart is made and not read.",
-)
-beside(
-    "OffsetsAreKept",
-    """
-class Columns(nn.Module):
-    def __init__(self, sizes, width):
-        super().__init__()
-        self.register_buffer("first_rows", torch.tensor([0, *sizes[:-1]]).cumsum(0))
-        self.rows = nn.Embedding(sum(sizes), width)
-
-    def forward(self, codes):
-        return self.rows(codes)
-""",
-    "run-tables-that-a-model-keeps-are-read",
-    "The first row of each column is kept and not added: columns share rows.",
 )
 beside(
     "StepsOfPasses",
@@ -530,64 +484,6 @@ def learn(model, batches, optimizer, accum, epochs, rate):
 """,
     "run-steps-are-those-of-the-optimizer",
     "The step of a planned rate goes up with each backward pass.",
-)
-beside(
-    "DevRowsAreNoisy",
-    """
-def collate_rows(rows, augment=True):
-    return [row[::-1] if augment and random.random() < 0.1 else row for row in rows]
-
-
-def loader(dev_rows):
-    return DataLoader(dev_rows, batch_size=8, collate_fn=collate_rows)
-""",
-    "run-what-judges-is-not-changed",
-    "Rows that judge are changed at random by default.",
-)
-beside(
-    "ColoursAreFlipped",
-    """
-def flipped(picture):
-    if torch.rand(()) < 0.5:
-        picture = picture.flip(-1)
-    return picture.flip(0) if torch.rand(()) < 0.5 else picture
-""",
-    "run-pictures-keep-their-colours",
-    "Pictures are flipped over their colours.",
-)
-beside(
-    "OrderWithRepeats",
-    """
-def epoch_order(rng, rows):
-    shuffled = rng.choices(range(len(rows)), k=len(rows))
-    return shuffled
-""",
-    "run-orders-hold-each-row-once",
-    "The order of an epoch is drawn with replacement.",
-)
-beside(
-    "LabelsOfEachPart",
-    """
-def encoded(rows):
-    label2id = {name: i for i, name in enumerate(dict.fromkeys(label for _, label in rows))}
-    return [(words, label2id[label]) for words, label in rows]
-
-
-def all_parts(train_rows, test_rows):
-    return encoded(train_rows), encoded(test_rows)
-""",
-    "run-parts-share-one-table-of-labels",
-    "Each part numbers its labels by itself.",
-)
-beside(
-    "TrainerKnowsTheTest",
-    """
-def fit(model, train_set, valid_set, test_set):
-    options = TrainingArguments("out", load_best_model_at_end=True)
-    return Trainer(model, options, train_dataset=train_set, eval_dataset=test_set)
-""",
-    "run-trainer-chooses-by-the-validation",
-    "A trainer keeps its best model by the test data.",
 )
 beside(
     "FindsItself",

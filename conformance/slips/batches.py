@@ -10,8 +10,8 @@ from collections.abc import Iterator
 
 from conformance.slips.slip import Found, Slip, assigned, called, calls, functions
 
-_JUDGES = re.compile(r"(^|_)(val|valid|validation|dev|test|eval|holdout)(_|$|[A-Z])", re.IGNORECASE)
-_TRAINS = re.compile(r"(^|_)(train\w*|trn)(_|$|[A-Z])", re.IGNORECASE)
+_JUDGES = re.compile(r"(?<![A-Za-z])(?i:val|valid|validation|dev|test|eval|holdout)(?![a-z])")
+_TRAINS = re.compile(r"(?<![A-Za-z])(?i:train|training|trn)(?![a-z])")
 
 # --- what is changed for training -----------------------------------------------------------------
 
@@ -26,13 +26,12 @@ def changed_where_judged(tree: ast.AST) -> Found:
     for name, option in _changing(tree):
         for call in calls(tree):
             named = {word.arg: word.value for word in call.keywords}
-            own = _named_by(tree, call)
             if "collate_fn" in named and ast.unparse(named["collate_fn"]) == name:
                 of = ast.unparse(call.args[0]) if call.args else ""
                 if _JUDGES.search(of) and not _TRAINS.search(of):
                     yield f"{ast.unparse(call)}, where {option}=True", call
             elif called(call) == name and name[:1].isupper() and option not in named and None not in named:
-                given = " ".join(map(ast.unparse, call.args[:2]))
+                own, given = _named_by(tree, call), " ".join(map(ast.unparse, call.args[:2]))
                 is_of_judging = _JUDGES.search(own) or (_JUDGES.search(given) and not _TRAINS.search(given))
                 if is_of_judging and not _TRAINS.search(own) and len(call.args) <= _place_of(tree, name, option):
                     yield f"{ast.unparse(call)}, where {option}=True", call
@@ -89,9 +88,17 @@ def _named_by(tree: ast.AST, call: ast.Call) -> str:
 # --- pictures -------------------------------------------------------------------------------------
 
 
+_COLOURS_FIRST = re.compile(
+    r"(view|reshape)\((-?\w+, 1, 1|\(-?\w+, 1, 1\))\)|\[:, None, None\]|(permute|transpose)\(\(?2, 0, 1\)"
+)
+"""How a file scales each colour of a picture, or puts its colours in front: the first axis is theirs."""
+
+
 def colours_flipped(tree: ast.AST) -> Found:
-    """Where a function flips a picture over its last axes, as one does by chance, and over its first one, which is that
-    of its colours."""
+    """Where a function flips a picture over its last axes, as one does by chance, and over its first one, and the file
+    shows that this is the axis of its colours."""
+    if not _COLOURS_FIRST.search(ast.unparse(tree)):
+        return
     for function in functions(tree):
         if "rand" not in ast.unparse(function):
             continue

@@ -79,7 +79,7 @@ def masks_made_in_vain(tree: ast.AST) -> Found:
 
 # --- masks that a function makes ------------------------------------------------------------------
 
-_OF_PAIRS = re.compile(r"None[^=]*[=!]= ?\w|tril\(|triu\(|unsqueeze\([^=]*[=!]=")
+_OF_PAIRS = re.compile(r"None[\],][^=]*[=!]= ?\w|tril\(|triu\(|unsqueeze\([^=]*[=!]=")
 
 
 def masks_that_stay(tree: ast.AST) -> Found:

@@ -58,7 +58,7 @@ def _factors(node: ast.AST) -> list[str]:
 
 
 _AVERAGE = re.compile(r"(self\.|\w+\.)*\w*(ema|moving_av\w*|shadow|polyak)\w*", re.IGNORECASE)
-_KEEPS = re.compile(r"\w*(decay|ema|beta|momentum|alpha|keep)\w*", re.IGNORECASE)
+_KEEPS = re.compile(r"\w*(ema|average|avg|shadow|polyak)\w*|decay|keep", re.IGNORECASE)
 _SLOW = 0.99
 """An average that keeps so much of itself, or more, follows in hundreds of steps."""
 

@@ -13,6 +13,8 @@ from conformance.slips import batches as slips
     [
         ("augment=True", "DataLoader(dev, collate_fn=collate)", True),
         ("augment=True", "DataLoader(train, collate_fn=collate)", False),
+        ("augment=True", "DataLoader(values, collate_fn=collate)", False),
+        ("augment=True", "DataLoader(args.devSet, collate_fn=collate)", True),
         ("augment=False", "DataLoader(dev, collate_fn=collate)", False),
         ("pad=True", "DataLoader(dev, collate_fn=collate)", False),
         ("augment=True", "DataLoader(dev, collate_fn=partial(collate, augment=False))", False),
@@ -57,7 +59,8 @@ def test_a_dataset_of_what_judges_is_told_to_change_nothing(made, is_told):
 )
 def test_pictures_are_not_flipped_over_their_colours(first, second, is_told):
     text = f"def augment(x, y):\n    if torch.rand(()) < 0.5:\n        x = {first}\n    return {second}"
-    assert bool(told(slips.COLOURS, text)) == is_told
+    assert bool(told(slips.COLOURS, f"{text} - mean.view(3, 1, 1)")) == is_told
+    assert not told(slips.COLOURS, text)  # a picture without colours has its rows first
 
 
 @pytest.mark.parametrize(

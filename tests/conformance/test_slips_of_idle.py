@@ -71,6 +71,7 @@ def test_lengths_may_stand_for_a_mask():
         ("seg[:, :, None] == seg[:, None, :]", "causal & same", False),
         ("torch.ones(9, 9).tril()", "causal", True),
         ("len(seg) == 9", "causal", False),
+        ("seg is None or len(seg) == 9", "causal", False),
         ("seg[:, None] + 1", "causal", False),
     ],
 )

@@ -65,6 +65,7 @@ def run(model, ema, batches, optimizer, epochs, {given}):
         ("decay=0.999", "ema.update(model, decay)", "pass", False),
         ("decay=0.999", "ema.update(model, decay)", "ema.update(model, decay)", False),
         ("lr=0.999", "pass", "ema.update(model)", False),
+        ("lr_decay=0.999, beta2=0.999, momentum=0.99", "pass", "ema.update(model)", False),
         ("decay=0.999", "pass", "meter.update(model)", False),
     ],
 )

@@ -7,7 +7,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
-from wholes import pointed  # noqa: E402
+from wholes import pointed, told  # noqa: E402
 
 import conformance.checks  # noqa: E402, F401
 from conformance.adapters.stated import Shape  # noqa: E402
@@ -16,6 +16,7 @@ from conformance.adapters.whole.norms import perceptrons  # noqa: E402
 from conformance.adapters.whole.record import record  # noqa: E402
 from conformance.adapters.whole.searching import calling_of  # noqa: E402
 from conformance.check import CHECKS  # noqa: E402
+from conformance.mutants.source import DECIDER  # noqa: E402
 from conformance.runner import run_check  # noqa: E402
 
 WIDTH = 16
@@ -221,3 +222,20 @@ def test_convolutions_that_see_one_place_are_a_feed_forward_network(inner):
 def test_numbers_of_steps_rise():
     assert beside(Shape("timesteps", (2, 4, 1), "int"))[0, :, 0].tolist() == [0, 1, 2, 3]
     assert beside(Shape("timesteps", (2, 4), "int"))[1].tolist() == [0, 1, 2, 3]
+
+
+ACTIONS = "self.actions(actions)), 2)"
+WRITES = {
+    "actions, attention_mask=None):": "actions, attention_mask=None, targets=None):",
+    "batch, steps = states.shape[:2]": "batch, steps = states.shape[:2]\n        less = int(targets is None)",
+    ACTIONS: "F.pad(self.actions(actions)[:, less:], (0, 0, 0, less))), 2)",
+}
+
+
+@pytest.mark.parametrize(
+    ("changes", "verdict"),
+    [(WRITES, "NOT_PROVIDED"), ({ACTIONS: "self.actions(actions.roll(-1, 1))), 2)"}, "FAIL")],
+)
+def test_a_decider_that_writes_takes_one_action_less(made, changes, verdict):
+    """In both the first action reaches nothing; only one of them says that it leaves one out where it has no labels."""
+    assert told(made, DECIDER, "actions-are-predicted-before-they-are-seen", changes) == verdict
