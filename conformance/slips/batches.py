@@ -8,9 +8,9 @@ import ast
 import re
 from collections.abc import Iterator
 
-from conformance.slips.slip import Found, Slip, assigned, called, calls, functions
+from conformance.slips.slip import JUDGES, VALIDATES, Found, Slip, assigned, called, calls, functions
 
-_JUDGES = re.compile(r"(?<![A-Za-z])(?i:val|valid|validation|dev|test|eval|holdout)(?![a-z])")
+_JUDGES = re.compile(rf"(?<![A-Za-z])(?i:{JUDGES}|eval)(?![a-z])")
 _TRAINS = re.compile(r"(?<![A-Za-z])(?i:train|training|trn)(?![a-z])")
 
 # --- what is changed for training -----------------------------------------------------------------
@@ -190,7 +190,7 @@ def trainer_judged_by_the_test(tree: ast.AST) -> Found:
     """Where a trainer that keeps its best model, or stops early, evaluates on the test data, and the script has data to
     validate with."""
     text = ast.unparse(tree)
-    if not _CHOOSES.search(text) or not re.search(r"\b(val|valid|validation|dev)(_\w+)?\b", text):
+    if not _CHOOSES.search(text) or not re.search(rf"\b({VALIDATES})(_\w+)?\b", text):
         return
     for call in (one for one in calls(tree) if called(one).endswith("Trainer")):
         for word in call.keywords:

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator
 from itertools import combinations
 
-from conformance.slips.slip import Found, Slip, assigned, blocks, called, calls, functions
+from conformance.slips.slip import JUDGES, VALIDATES, Found, Slip, assigned, blocks, called, calls, functions
 
 # --- what a function promises ---------------------------------------------------------------------
 
@@ -139,7 +139,7 @@ def thresholds_of_the_test(tree: ast.AST) -> Found:
 # --- parts that share rows ------------------------------------------------------------------------
 
 _LEARNED = re.compile(r"(\w+_)?(train|learn)(ing|ed)?(_\w+)?", re.IGNORECASE)
-_JUDGING = re.compile(r"(\w+_)?(val|valid|validation|dev|test|eval|held_?out)(_\w+)?", re.IGNORECASE)
+_JUDGING = re.compile(rf"(\w+_)?({JUDGES}|eval)(_\w+)?", re.IGNORECASE)
 _SPLITS = re.compile(r"split|part|fold|divide|load|read|data", re.IGNORECASE)
 _FORMS = re.compile(r"(join|list|tuple|set|sorted|array|asarray|tensor|as_tensor|from_numpy|deepcopy)$|[A-Z]")
 
@@ -196,13 +196,13 @@ def _shown(*cuts: tuple[str, str, str]) -> list[str]:
 # --- parts by another name ------------------------------------------------------------------------
 
 
-_VALIDATION = re.compile(r"(?<![a-z])(val|valid|validation|dev)(?![a-z])", re.IGNORECASE)
+_VALIDATION = re.compile(rf"(?<![a-z])({VALIDATES})(?![a-z])", re.IGNORECASE)
 
 
 def tests_called_validation(tree: ast.AST) -> Found:
     """Where what is called the validation is taken from the test part, and the file knows a part of that name."""
     text = ast.unparse(tree)
-    if not re.search(r"['\"](val|valid|validation|dev)['\"]", text) or "train_test_split" in text:
+    if not re.search(rf"['\"]({VALIDATES})['\"]", text) or "train_test_split" in text:
         return
     for node in ast.walk(tree):
         for to, given in assigned(node):
@@ -245,7 +245,7 @@ def never_remembered(tree: ast.AST) -> Found:
 
 _TRAINS = re.compile(r"(self\.)?_?(train|trn|tr|fit)(_?(set|ds|data|dataset|windows|part|split|samples))?", re.I)
 _JUDGES = re.compile(
-    r"(self\.)?_?(val|valid|validation|dev|test)(_?(set|ds|data|dataset|windows|part|split|samples))?", re.IGNORECASE
+    rf"(self\.)?_?({VALIDATES}|test)(_?(set|ds|data|dataset|windows|part|split|samples))?", re.IGNORECASE
 )
 _BORDER = re.compile(
     r"(\w+\.)*_*(train|val|valid|validation|test|dev)_?(start|begin|end|stop|until|to|from)\w*", re.IGNORECASE

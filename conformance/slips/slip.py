@@ -36,6 +36,11 @@ RISES = re.compile(
 )
 """Names of measures that get smaller, and of those that get larger, where a model learns."""
 
+VALIDATES = "val|valid|validation|dev"
+JUDGES = f"{VALIDATES}|test|held_?out"
+"""What names of data say that choose a model, and of data that judge one: alternatives within a pattern.
+"eval" is neither for sure: what is evaluated may be a part of what is learned."""
+
 
 def assigned(node: ast.AST) -> list[tuple[ast.expr, ast.expr]]:
     """What an assignment, of one name or of several at once, gives to what; empty for anything else."""

@@ -8,12 +8,13 @@ import re
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
+from conformance.slips.slip import VALIDATES
 from conformance.watch.lines import Source
 from conformance.watch.parts import EITHER_CASE, Bound, bindings, names_judging, names_training
 from conformance.watch.stated import sources
 
 _TEST = re.compile(r"(^|_)test(s|ing|set)?\d*(_|$)", re.IGNORECASE)
-_VALID = re.compile(r"(^|_)(val|valid|validation|dev)\d*(_|$)", re.IGNORECASE)
+_VALID = re.compile(rf"(^|_)({VALIDATES})\d*(_|$)", re.IGNORECASE)
 _SEED = re.compile(r"seed", re.IGNORECASE)
 _SPLITS = re.compile(
     r"^(\w+_)?(train(_test|_val\w*)?|test|random|stratified|group(ed)?|data(set)?|rows|fold)_?split$"

@@ -7,10 +7,11 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from conformance.slips.slip import JUDGES
 from conformance.watch.lines import Source
 
 _TRAIN = re.compile(r"(^|_)(train\w*|trn|tr|fit\w*)(_|$)", re.IGNORECASE)
-JUDGING = re.compile(r"(^|_)(val|valid|validation|test|dev|held_?out)\d*(_|$)", re.IGNORECASE)
+JUDGING = re.compile(rf"(^|_)({JUDGES})\d*(_|$)", re.IGNORECASE)
 EITHER_CASE = re.compile(r"(?<=[a-z])(?=[A-Z])")
 TOOLS = re.compile(
     r"model|net$|crit|loss|device|cuda|cpu|optim|sched|fn$|func|encoder|decoder|self|args|cfg|config|token|vocab|collat"
