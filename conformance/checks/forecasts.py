@@ -251,10 +251,11 @@ def read_where_observed(impl: Any, draw: Draw) -> Evidence:
         return true(
             "the forecasts of a series with gaps that lies higher", False, expected="as much higher", got="otherwise"
         ).saying(
-            diagnosis="Forecasts follow the level of a series, and not where some of it was not observed: the mean "
-            "counts the gaps.",
+            diagnosis="Forecasts follow the level of a series, and not where some of it was not observed: a mean "
+            "counts the gaps, or the gaps are not empty after it is taken away.",
             place=found.place,
-            mend=f"multiply by {found.name} before a sum over the steps, and divide by its sum",
+            mend=f"multiply by {found.name} before a sum over the steps and divide by its sum; multiply what is "
+            f"centred by {found.name}",
         )
     what = "the answers to other numbers where nothing was observed"
     return true(what, not found.read, expected="the same", got="others").saying(

@@ -43,7 +43,7 @@ class GapProbes(PlaceProbes):
         one, data = self.calling.main, {x.parameter for x in self.calling.inputs}
         names = [n for n in inspect.signature(self.module.forward).parameters if n not in data]
         names = [n for n in names if _OBSERVED.fullmatch(n.lower()) and n not in self.calling.fixed]
-        if len(self.calling.inputs) > 1 or one.meaning != "x" or not names:
+        if one.vocab or not names:
             raise NotProvided("it reads no series that may have gaps")
         name = names[0]
         held = [name, *self._other_names(name)]
@@ -51,18 +51,21 @@ class GapProbes(PlaceProbes):
         if not self.line_of(hides):
             raise NotProvided(f"it leaves no points out by {name}")
         twin = self.twin()
-        x = twin.tensors(twin.example(4, None if one.length else 16, seed=94))["x"]
+        given = twin.tensors(twin.example(4, None if one.length else 16, seed=94))
+        x = given[one.meaning]
         steps = torch.arange(x.shape[1])[None, :] + torch.arange(len(x))[:, None]
-        gaps = steps % _EVERY == 1
-        over = gaps.reshape(*gaps.shape, *(1,) * (x.dim() - 2)).expand(x.shape)
-        hidden, shown = (x + _OTHER * part.to(x.dtype) for part in (over, ~over))
-        for mask in (gaps, over):
+        scattered = steps.reshape(*steps.shape, *(1,) * (x.dim() - 2)) + torch.arange(x.shape[-1] if x.dim() > 2 else 1)
+        for mask in (steps % _EVERY == 1, scattered.expand(x.shape) % _EVERY == 1):  # whole steps, numbers of them
+            over = mask.reshape(*mask.shape, *(1,) * (x.dim() - mask.dim())).expand(x.shape)
+            hidden, shown = (x + _OTHER * part.to(x.dtype) for part in (over, ~over))
             for dtype in (x.dtype, torch.bool):
                 with suppress(Exception):  # it wants it in another form
-                    base, moved, other = (twin._answers(v, name, (~mask).to(dtype)) for v in (x, hidden, shown))
+                    base, moved, other = (twin._answers(given, v, name, (~mask).to(dtype)) for v in (x, hidden, shown))
                     if _near(base, other):
                         continue  # what was observed changes nothing
-                    moves = [twin._follows_level(x, name, one.to(dtype)) for one in (torch.ones_like(mask), ~mask)]
+                    moves = [
+                        twin._follows_level(given, x, name, one.to(dtype)) for one in (torch.ones_like(mask), ~mask)
+                    ]
                     return Gaps(name, not _near(base, moved), moves == [True, False], self._read_at(held))
         raise NotProvided(f"it could not be told by {name} what was observed")
 
@@ -71,14 +74,15 @@ class GapProbes(PlaceProbes):
         texts = "\n".join(source for _, source, _, _ in self.sources())
         return re.findall(rf"\b(\w+) = {name}\.(?:to|float|type_as|double)\(", texts)
 
-    def _answers(self, x: Tensor, name: str, observed: Tensor) -> list[Tensor]:
-        given = self.calling.arguments({"x": x, "pad_id": 0}) | {name: observed}
+    def _answers(self, beside: dict[str, Tensor], x: Tensor, name: str, observed: Tensor) -> list[Tensor]:
+        values = {"pad_id": 0, **beside, self.calling.main.meaning: x}
         with self.mode(False), torch.no_grad(), default_dtype(self.torch_dtype):
+            given = self.calling.arguments(values) | {name: observed}
             return [one for one in tensors_in(self.module(**given)) if one.is_floating_point()]
 
-    def _follows_level(self, x: Tensor, name: str, observed: Tensor) -> bool:
+    def _follows_level(self, beside: dict[str, Tensor], x: Tensor, name: str, observed: Tensor) -> bool:
         """Whether the first answer to a series that lies higher is as much higher."""
-        base, moved = (self._answers(one, name, observed)[:1] for one in (x, x + _OTHER))
+        base, moved = (self._answers(beside, one, name, observed)[:1] for one in (x, x + _OTHER))
         return _near([one + _OTHER for one in base], moved)
 
     def _read_at(self, names: list[str]) -> str:

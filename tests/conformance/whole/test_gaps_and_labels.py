@@ -90,10 +90,46 @@ class FlagsAlone(nn.Module):
         return self.head(x.flatten(1)) + mean
 
 
+class Sensors(nn.Module):
+    """Forecasts several series at times that are given, of numbers of which some were not read."""
+
+    def __init__(self, sensors=5, width=16):
+        super().__init__()
+        self.read, self.clock, self.head = nn.Linear(2 * sensors, width), nn.Linear(1, width), nn.Linear(width, sensors)
+        self.layer = nn.TransformerEncoderLayer(width, 2, 24, 0.0, batch_first=True)
+
+    def forward(self, values, times, seen, future):
+        """values: (B, T, sensors), times: (B, T), seen: (B, T, sensors) bool, future: (B, F)."""
+        values = torch.where(seen, values, torch.zeros_like(values))
+        mean = (values * seen).sum(1, keepdim=True) / self.number(seen)
+        x = self.read(torch.cat([self.emptied(values - mean, seen), seen.to(values.dtype)], -1))
+        x = self.layer(x + self.clock(times[..., None]), src_key_padding_mask=~seen.any(-1))
+        return self.head(x.mean(1, keepdim=True) + self.clock(future[..., None])) + mean
+
+    def number(self, seen):
+        return seen.sum(1, keepdim=True).clamp(min=1)
+
+    def emptied(self, centred, seen):
+        return centred * seen
+
+
+class SensorsByAllSteps(Sensors):
+    def number(self, seen):
+        return seen.shape[1]
+
+
+class SensorsOfFullGaps(Sensors):
+    def emptied(self, centred, seen):
+        return centred
+
+
 @pytest.mark.parametrize(
     ("cls", "claim", "verdict"),
     [
         (Covariates, GAPS, "PASS"),
+        (Sensors, GAPS, "PASS"),
+        (SensorsByAllSteps, GAPS, "FAIL"),
+        (SensorsOfFullGaps, GAPS, "FAIL"),
         (Covariates, LEVELS, "PASS"),
         (CovariatesWithGapsInTheSpread, GAPS, "FAIL"),
         (CovariatesTurnedRound, LEVELS, "FAIL"),
