@@ -18,25 +18,37 @@ LARGEST = 2**22
 
 class Outside:
     """given: the optimizers that were made. found: the parameters that had a gradient and were not stepped, by number,
-    with their values then. loaded: the parameters that state was loaded into, which may be that of another run."""
+    with their values then. loaded: the parameters that state was loaded into, which may be that of another run. random:
+    what modules gave as their state before any optimizer stepped and any state was loaded."""
 
     def __init__(self, watcher: Watcher) -> None:
         self.watcher = watcher
         self.given: list[Optimizer] = []
         self.found: dict[int, Tensor] = {}
-        self.loaded = WeakIdKeyDictionary()
+        self.loaded, self.random = WeakIdKeyDictionary(), WeakIdKeyDictionary()
         self.room = LARGEST
+        self.steps = False
         watcher.around(nn.Module, "load_state_dict", self.load)
+        watcher.around(nn.Module, "state_dict", self.give)
         watcher.endings.append(self.finish)
+
+    def give(self, original: Any, module: nn.Module, *rest: Any, **keywords: Any) -> Any:
+        result = original(module, *rest, **keywords)
+        if not self.steps and not any(one in self.loaded for one in module.parameters()):
+            self.random.update((one, True) for one in result.values() if isinstance(one, Tensor))
+        return result
 
     def load(self, original: Any, module: nn.Module, *rest: Any, **keywords: Any) -> Any:
         result = original(module, *rest, **keywords)
-        for one in module.parameters():
-            self.loaded[one] = True
+        state = [*rest, *keywords.values()][0].values()
+        if not all(one in self.random for one in state if isinstance(one, Tensor)):
+            for one in module.parameters():
+                self.loaded[one] = True
         return result
 
     def look(self, optimizer: Optimizer) -> None:
         """Before a step: which parameters of modules have a gradient that it does not use."""
+        self.steps = True
         mine = {id(parameter) for parameter in parameters_of(optimizer)}
         known = self.watcher.run.parameters
         partly_frozen = {known[n].module for n, one in self.watcher.parameters.items() if not one.requires_grad}

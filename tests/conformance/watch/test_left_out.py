@@ -83,6 +83,7 @@ DOWN, RESTS, WHOLE = "run-schedule-comes-down", "run-adapted-maps-rest", "run-ad
         ),
         ("optimizer = sgd(body, head, scaled)\nmodel[1] = nn.Linear(4, 3)\nfit(model, optimizer)", LEFT_OUT, None),
         (TOWERS + "fit(towers.tower, sgd(towers.tower), loss=towers.loss)", LEFT_OUT, None),
+        ("head.load_state_dict(nn.Linear(4, 3).state_dict())\nfit(model, sgd(body, scaled))", LEFT_OUT, None),
         (
             "optimizer = sgd(model, scaled)\n"
             "fit(model, optimizer, torch.optim.lr_scheduler.OneCycleLR(optimizer, 0.1, total_steps=96))",
@@ -121,6 +122,8 @@ def test_what_is_left_out_is_told(text, claim, line):
         "fit(model, optimizer, torch.optim.lr_scheduler.OneCycleLR(optimizer, 0.1, total_steps=25))",
         "model.requires_grad_(False)\nmodel[0] = LoraLinear(body)\nfit(model, sgd(model, scaled))\n"
         "torch.save({n: p for n, p in model.state_dict().items() if 'base' not in n}, io.BytesIO())",
+        "head.load_state_dict(copy.deepcopy(nn.Linear(4, 3).state_dict()))\n"
+        "fit(model, sgd(body, scaled))",  # it may have come from a file
         "fit(model, sgd(model, scaled))\n"
         "torch.save(body.state_dict(), io.BytesIO())",  # the head of a pre-training is left
     ],
