@@ -225,7 +225,8 @@ class _Finder:
 
     def with_one_of(self, climbed: Climbed, mains: Iterable[str]) -> Calling | None:
         """The calling with inputs of these forms, of which the first that serves is the main one: words whose scores it
-        gives, if there are such beside numbers."""
+        gives, if there are such beside numbers; else one whose data can be drawn."""
+        unread: Calling | None = None
         self.proposals.given = dict(climbed.shapes)
         numbers = any(shape.dtype == "float" for shape in climbed.shapes.values())
         ways = [*((main, True) for main in (_words(climbed) if numbers else ())), *((main, False) for main in mains)]
@@ -235,8 +236,11 @@ class _Finder:
             if found is None or (scored and not found.scores_its_words):
                 continue
             if self.takes_more_samples(found):
-                return replace(found, beside=climbed.shapes)
-        return None
+                found = replace(found, beside=climbed.shapes)
+                if found.reads_its_data:
+                    return found
+                unread = unread or found
+        return unread
 
     def find_words(self, known: Climbed) -> Calling:
         """The calling with inputs with which the model ran, judged by ids that are no labels. Raises Unresolved."""
