@@ -32,6 +32,7 @@ from conformance.adapters.whole.numbers_of_blocks import numbers_of_blocks
 from conformance.adapters.whole.pads import PadProbes
 from conformance.adapters.whole.part_probes import PartProbes
 from conformance.adapters.whole.pixels import pixel_findings
+from conformance.adapters.whole.place_grids import grid_findings, grids
 from conformance.adapters.whole.place_vectors import added_positions, place_findings
 from conformance.adapters.whole.record import Call, Op, Record, Value, record
 from conformance.adapters.whole.residuals import residual_findings, sublayers
@@ -109,6 +110,7 @@ class InsideProbes(PadProbes, PartProbes, DropProbes):
                 *token_findings(run),
                 *pixel_findings(run),
                 *place_findings(run),
+                *grid_findings(run),
                 *once(thrown_away(run)),
                 *numbers_of_blocks(run),
                 *once(looked_for(run)),
@@ -122,7 +124,7 @@ class InsideProbes(PadProbes, PartProbes, DropProbes):
                     "modules",
                     "results",
                     *({"tokens"} if makes_tokens(run) else ()),
-                    *({"positions"} if added_positions(run) else ()),
+                    *({"positions"} if added_positions(run) or grids(run) else ()),
                     *(name for name, calls in shows.items() if calls),
                 }
             )
