@@ -20,6 +20,10 @@ from conformance.protocol import NotProvided
 
 _OBSERVED = re.compile(r"(is_?)?(observed|obs|known|seen|present|available)(_?(mask|steps|flags?|points))?|obs_?mask")
 _EVERY, _OTHER = 4, 3.0
+_STATISTIC = re.compile(
+    r"^\s*(\w+_)?(mean|mu|loc|center|level|var|variance|std|scale|spread)\w* = .*(\.(sum|mean|var|std)\(|\"(sum|mean)\")"
+)
+"""A line that makes a mean or a spread."""
 
 
 @dataclass(frozen=True)
@@ -70,9 +74,14 @@ class GapProbes(PlaceProbes):
         raise NotProvided(f"it could not be told by {name} what was observed")
 
     def _other_names(self, name: str) -> list[str]:
-        """What the code calls the same in another type: `w = observed.to(x.dtype)`."""
+        """What the code calls the same in another type, or beside what else is missing: `w = observed.to(x.dtype)`,
+        `present = present & observed`."""
         texts = "\n".join(source for _, source, _, _ in self.sources())
-        return re.findall(rf"\b(\w+) = {name}\.(?:to|float|type_as|double)\(", texts)
+        found = [name]
+        for one in found:
+            same = rf"\b(\w+) = (?:~?\w+ & )?{one}\b(?=\.(?:to|float|type_as|double|bool)\(|\n| & )"
+            found += [other for other in dict.fromkeys(re.findall(same, texts)) if other not in found]
+        return found[1:]
 
     def _answers(self, beside: dict[str, Tensor], x: Tensor, name: str, observed: Tensor) -> list[Tensor]:
         values = {"pad_id": 0, **beside, self.calling.main.meaning: x}
@@ -86,13 +95,19 @@ class GapProbes(PlaceProbes):
         return _near([one + _OTHER for one in base], moved)
 
     def _read_at(self, names: list[str]) -> str:
-        """The line of a sum or a mean that takes no account of what was observed, where there is one; else the first
-        that does."""
-        for _, source, file, start in self.sources():
-            for number, line in enumerate(source.splitlines()):
-                if re.search(r"\.(sum|mean|std|var)\(", line) and not any(re.search(rf"\b{n}\b", line) for n in names):
-                    return f"{file}:{start + number}"
-        return self.line_of("|".join(rf"\b{n}\b" for n in names))
+        """The line of a mean or a spread that takes no account of what was observed, or divides by all steps, where
+        there is one; else the first of them, and the first line that reads what was observed."""
+        told = rf"\b({'|'.join(names)})\b"
+        lines = [
+            (f"{file}:{start + number}", line)
+            for _, source, file, start in self.sources()
+            for number, line in enumerate(source.splitlines())
+            if _STATISTIC.search(line)
+        ]
+        counting = [
+            place for place, line in lines if not re.search(told, line) or re.search(r"shape|size\(|len\(", line)
+        ]
+        return next(iter([*counting, *(place for place, _ in lines)]), None) or self.line_of(told)
 
 
 def _near(one: list[Tensor], other: list[Tensor]) -> bool:
