@@ -266,6 +266,19 @@ def read_where_observed(impl: Any, draw: Draw) -> Evidence:
     )
 
 
+@check("missing-numbers-teach-finite-gradients", roles=("module",))
+def missing_numbers_teach(impl: Any, draw: Draw) -> Evidence:
+    """Where numbers that are missing (NaN) are left out of an answer, they are left out of all gradients, too."""
+    found = impl.build("module", {}).missing()
+    named = ", ".join(found.learns_nothing[:3])
+    what = "gradients of an answer to numbers of which some are missing"
+    return true(what, not found.learns_nothing, expected="numbers", got=f"NaN for {named}").saying(
+        diagnosis=f"Missing numbers are left out of the answer, and not of the gradients: that of {named} is NaN.",
+        place=found.place,
+        mend="fill missing numbers first: torch.where(gone, other, torch.nan_to_num(x) * weight)",
+    )
+
+
 @check("forecasts-of-methods-are-put-back", roles=("module",))
 def methods_put_back(impl: Any, draw: Draw) -> Evidence:
     """Where forward forecasts a normalised series, a method that puts that back gives for a x + b what it gives for x,

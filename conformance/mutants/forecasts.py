@@ -117,26 +117,34 @@ changed(
 changed(
     "GapsAreInTheMean",
     FORECASTER,
-    "mean = (x * observed).sum(1, keepdim=True) / count",
-    "mean = x.mean(1, keepdim=True)",
+    "mean = (filled * observed).sum(1, keepdim=True) / count",
+    "mean = filled.mean(1, keepdim=True)",
     breaks=("series-are-read-where-they-were-observed",),
     defect="The level of a series is a mean over its gaps, too.",
 )
 changed(
     "GapsAreInTheSpread",
     FORECASTER,
-    "((x - mean).square() * observed).sum(1, keepdim=True)",
-    "(x - mean).square().sum(1, keepdim=True)",
+    "((filled - mean).square() * observed).sum(1, keepdim=True)",
+    "(filled - mean).square().sum(1, keepdim=True)",
     breaks=("series-are-read-where-they-were-observed",),
     defect="The spread of a series is a sum over its gaps, too.",
 )
 changed(
     "GapsAreNoughtInTheMean",
     FORECASTER,
-    "mean = (x * observed).sum(1, keepdim=True) / count",
-    "mean = (x * observed).mean(1, keepdim=True)",
+    "mean = (filled * observed).sum(1, keepdim=True) / count",
+    "mean = (filled * observed).mean(1, keepdim=True)",
     breaks=("series-are-read-where-they-were-observed",),
     defect="The level of a series is a sum over what was observed, divided by the number of all steps.",
+)
+changed(
+    "MissingNumbersOnTheWayBack",
+    FORECASTER,
+    "((filled - mean) / std * self.gain + self.shift) * observed",
+    "torch.where(observed > 0, (x - mean) / std * self.gain + self.shift, 0.0)",
+    breaks=("missing-numbers-teach-finite-gradients",),
+    defect="Missing numbers are multiplied by a parameter first, and left out then: its gradient is NaN.",
 )
 changed(
     "LevelBeforeTheScale",

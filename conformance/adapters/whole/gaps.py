@@ -21,7 +21,8 @@ from conformance.protocol import NotProvided
 _OBSERVED = re.compile(r"(is_?)?(observed|obs|known|seen|present|available)(_?(mask|steps|flags?|points))?|obs_?mask")
 _EVERY, _OTHER = 4, 3.0
 _STATISTIC = re.compile(
-    r"^\s*(\w+_)?(mean|mu|loc|center|level|var|variance|std|scale|spread)\w* = .*(\.(sum|mean|var|std)\(|\"(sum|mean)\")"
+    r"^\s*(\w+_)?(mean|mu|loc|center|level|var|variance|std|scale|spread)\w* = "
+    r".*(\.(sum|mean|var|std)\(|, .(sum|mean).\))"
 )
 """A line that makes a mean or a spread."""
 
@@ -35,6 +36,15 @@ class Gaps:
     name: str
     read: bool
     counted: bool
+    place: str
+
+
+@dataclass(frozen=True)
+class Missing:
+    """learns_nothing: the parameters whose gradients are NaN where some numbers are. place: file:line that is likely to
+    choose."""
+
+    learns_nothing: list[str]
     place: str
 
 
@@ -72,6 +82,28 @@ class GapProbes(PlaceProbes):
                     ]
                     return Gaps(name, not _near(base, moved), moves == [True, False], self._read_at(held))
         raise NotProvided(f"it could not be told by {name} what was observed")
+
+    def missing(self) -> Missing:
+        """Which gradients a series with numbers that are missing (NaN) makes NaN. Raises NotProvided where the code
+        asks for none, or the answer to such a series is no number."""
+        one = self.calling.main
+        asks = self.line_of(r"\bisnan\(")
+        if one.vocab or not asks:
+            raise NotProvided("it reads no numbers of which some may be missing")
+        twin = self.twin()
+        given = twin.tensors(twin.example(4, None if one.length else 16, seed=95))
+        given[one.meaning].view(-1)[::_EVERY] = torch.nan
+        with twin.mode(False), default_dtype(self.torch_dtype):
+            answers = [x for x in tensors_in(twin.module(**self.calling.arguments(given))) if x.is_floating_point()]
+            answers = [x for x in answers if x.requires_grad]
+            if not answers or not all(bool(x.isfinite().all()) for x in answers):
+                raise NotProvided("its answers to a series with missing numbers are no numbers")
+            named = dict(twin.module.named_parameters())
+            grads = torch.autograd.grad(sum(x.square().sum() for x in answers), [*named.values()], allow_unused=True)
+        bad = [name for name, grad in zip(named, grads, strict=True) if grad is not None and bool(grad.isnan().any())]
+        chooses = r"torch\.where\(|masked_fill\("
+        of_these = [self.line_of(rf"({chooses}).*\b{name.rpartition('.')[2]}\b") for name in bad]
+        return Missing(bad, next(filter(None, of_these), self.line_of(chooses) or asks))
 
     def _other_names(self, name: str) -> list[str]:
         """What the code calls the same in another type, or beside what else is missing: `w = observed.to(x.dtype)`,

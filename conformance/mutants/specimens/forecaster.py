@@ -36,13 +36,14 @@ class Forecaster(nn.Module):
         self.head = nn.Linear(count * width, horizon)
 
     def forward(self, x, observed=None):
-        """observed: (B, context, channels), 0 in gaps."""
+        """observed: (B, context, channels), 0 in gaps, which are NaN where it is not told."""
         batch, steps, channels = x.shape
-        observed = torch.ones_like(x) if observed is None else observed
+        observed = (~torch.isnan(x)).to(x.dtype) if observed is None else observed
+        filled = torch.nan_to_num(x)
         count = observed.sum(1, keepdim=True).clamp(min=1)
-        mean = (x * observed).sum(1, keepdim=True) / count
-        std = (((x - mean).square() * observed).sum(1, keepdim=True) / count + 1e-5).sqrt()
-        x = ((x - mean) / std * self.gain + self.shift) * observed
+        mean = (filled * observed).sum(1, keepdim=True) / count
+        std = (((filled - mean).square() * observed).sum(1, keepdim=True) / count + 1e-5).sqrt()
+        x = ((filled - mean) / std * self.gain + self.shift) * observed
         x = x.transpose(1, 2).reshape(batch * channels, steps // self.patch, self.patch)
         x = self.embed(x) + self.places
         for block in self.blocks:
