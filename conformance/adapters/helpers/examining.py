@@ -14,6 +14,7 @@ from conformance.adapters.helpers import (  # noqa: F401  (they register their k
     answering,
     augmenting,
     boxes,
+    classifying,
     collating,
     decoding,
     distilling,
