@@ -1,5 +1,5 @@
 """Slips of beam searches that the text of a file shows by itself: the score so far, which goes into no candidate, or
-into nothing of what is ranked."""
+into nothing of what is ranked; beams that begin as copies of each other."""
 
 from __future__ import annotations
 
@@ -114,6 +114,58 @@ def _reads_name(value: ast.expr, name: str) -> bool:
     return isinstance(value, ast.Name) and value.id == name
 
 
+# --- beams that begin as copies -------------------------------------------------------------------
+
+_ONE_FIRST = re.compile(r"\b(==|>|!=) [01]\b|first|\bnot \w*(step|started)|1e\d|e9\b", re.IGNORECASE)
+"""What a search says whose first step looks at one beam only."""
+
+
+def begun_as_copies(tree: ast.AST) -> Found:
+    """Where the scores of as many rows as a search has beams begin with nought, all rows begin with the same word, and
+    each step ranks the words of all: the first step finds each continuation as often as there are beams."""
+    for function in functions(tree):
+        text = ast.unparse(function)
+        if "topk" not in text or _ONE_FIRST.search(text):
+            continue
+        for block, at, loop in _statements(function):
+            if not isinstance(loop, ast.For | ast.While):
+                continue
+            before = "\n".join(map(ast.unparse, block[:at]))
+            ranked = next((one for one in ast.walk(loop) if isinstance(one, ast.Call) and called(one) == "topk"), None)
+            for to, given in (pair for one in block[:at] for pair in assigned(one)):
+                rows = _zeros(given)
+                if ranked is None or not rows or not isinstance(to, ast.Name) or not _SCORES.fullmatch(to.id):
+                    continue
+                is_changed = re.search(rf"\b{to.id}(\[|\.\w+_\()", before) or "topk" in before
+                copied = re.search(rf"(full|expand|repeat|repeat_interleave)\(.*\b{rows}\b", before)
+                adds = re.search(
+                    rf"\b{to.id}(\.unsqueeze\(\S+\)|\[[^]]*None[^]]*\]|\.view\([^)]*\)) \+ ", ast.unparse(loop)
+                )
+                if adds and copied and not is_changed and re.search(rf"\b{rows}\b", ast.unparse(ranked)):
+                    yield ast.unparse(given), given
+
+
+def _zeros(node: ast.expr) -> str:
+    """The last size of a tensor of noughts, where that is a name: "width" of ``torch.zeros(batch, width)``."""
+    if called(node) not in ("zeros", "new_zeros"):
+        return ""
+    assert isinstance(node, ast.Call)
+    sizes = node.args[0].elts if len(node.args) == 1 and isinstance(node.args[0], ast.Tuple) else node.args
+    last = sizes[-1] if sizes else None
+    if len(sizes) > 1 and isinstance(last, ast.Constant) and last.value == 1:
+        last = sizes[-2]
+    return last.id if isinstance(last, ast.Name) else ""
+
+
+COPIES = Slip(
+    rule=begun_as_copies,
+    asked="the scores with which the beams of a search begin",
+    expected="nought for one, and minus infinity for its copies",
+    got="nought for all",
+    sentence="All beams begin as equally good copies: the best continuations are kept as often as there are beams.",
+    mend="scores[..., 1:] = float('-inf')",
+    nothing="no beams were seen that begin as copies",
+)
 SCORES = Slip(
     rule=scores_forgotten,
     asked="the score of a beam that goes on",

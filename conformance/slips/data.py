@@ -1,6 +1,6 @@
 """Slips of what goes into a model and what is made of its answers, that the text of a file shows by itself: ends that
 are cut off, windows that hold their target, levels turned round, softmaxes taken twice, partners of other pairs, counts
-in another order, masks that stay behind."""
+in another order, masks that stay behind, labels that are not moved on."""
 
 from __future__ import annotations
 
@@ -287,6 +287,48 @@ def _name_of(node: ast.AST) -> str:
     return ast.unparse(node.value) if isinstance(node, ast.Subscript) else ""
 
 
+# --- labels that are not moved on -----------------------------------------------------------------
+
+_LOGITS = re.compile(r"(\w+[._])?(logits?|preds?|scores?|log_?probs?|out(put)?s?|lm_?logits)", re.IGNORECASE)
+_LABELS = re.compile(r"(\w+[._])?(labels?|targets?|tokens?|(input_|token_)?ids|gold)", re.IGNORECASE)
+_MOVES = re.compile(r"shift|next|causal|autoregress|\bt ?\+ ?1\b", re.IGNORECASE)
+
+
+def labels_not_moved(tree: ast.AST) -> Found:
+    """Where a loss that says that it teaches the next word takes the last place off the logits, and off the labels the
+    last one, too: it teaches the word that was read."""
+    for function in functions(tree):
+        text = ast.unparse(function)
+        if not _MOVES.search(text) or not re.search(
+            r"cross_entropy|nll_loss|\.gather\(|log_softmax|CrossEntropy", text
+        ):
+            continue
+        cut = [one for one in ast.walk(function) if isinstance(one, ast.Subscript) and _without_last(one)]
+        logits = [one for one in cut if _LOGITS.fullmatch(ast.unparse(one.value))]
+        labels = [one for one in cut if _LABELS.fullmatch(ast.unparse(one.value))]
+        moved = re.search(
+            r"\b(labels?|targets?|tokens?|ids|gold)\w*(\.\w+\([^)]*\))*\[[^\]]*\b[12]:|roll\(", text, re.IGNORECASE
+        )
+        if logits and labels and not moved:
+            yield ast.unparse(labels[0]), labels[0]
+
+
+def _without_last(node: ast.Subscript) -> bool:
+    """``[:, :-1]``, ``[..., :-1, :]``, ``[:-1]``: without the last place."""
+    parts = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
+    ends = [one.upper for one in parts if isinstance(one, ast.Slice) and one.lower is None and one.upper is not None]
+    return len(ends) == 1 and ast.unparse(ends[0]) == "-1"
+
+
+MOVED = Slip(
+    rule=labels_not_moved,
+    asked="the labels of logits whose last place is taken off",
+    expected="those without the first",
+    got="those without the last, too",
+    sentence="Logits and labels are both cut at their end: each word is taught to be the one that was just read.",
+    mend="logits[:, :-1], labels[:, 1:]",
+    nothing="no labels were seen that should be moved on and are not",
+)
 ENDS = Slip(
     rule=end_cut_off,
     asked="the end of a text that is too long",

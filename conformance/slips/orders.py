@@ -7,7 +7,7 @@ import ast
 import re
 from collections.abc import Iterator, Sequence
 
-from conformance.slips.slip import Found, Slip, assigned, blocks, called, functions
+from conformance.slips.slip import Found, Slip, assigned, blocks, called, calls, functions
 
 _HASHED = re.compile(r"(?<![\w.])hash\((?!\()[^()]*(\([^()]*\))?[^()]*\)\s*%")
 """A place in a table that Python's own hash of a text gives. That of a tuple may be one of numbers, which stays."""
@@ -461,6 +461,41 @@ def _starts_by_depth(loop: ast.For) -> bool:
     return any(re.search(r"init\.\w+_$", text.partition("(")[0]) and _OF_DEPTH.search(text) for text in calls)
 
 
+# --- tables of several columns --------------------------------------------------------------------
+
+
+def columns_that_overlap(tree: ast.AST) -> Found:
+    """Where one table has a row for each value of several columns, and the first rows of the columns are counted by
+    other sizes than those that the table is made of: a column begins among the rows of the one before it."""
+    for function in functions(tree):
+        made = {
+            to.id: ast.unparse(given)
+            for node in ast.walk(function)
+            for to, given in assigned(node)
+            if isinstance(to, ast.Name)
+        }
+        tables = [one for one in calls(function) if called(one) == "Embedding" and one.args]
+        sizes = {match[1] or match[2] for one in tables if (match := _SUMMED.search(ast.unparse(one.args[0])))}
+        for node in calls(function):
+            match = _COUNTED.fullmatch(ast.unparse(node)) if called(node) in ("cumsum", "accumulate") else None
+            by = (match[1] or match[2]) if match else ""
+            of = next((one for one in sizes if by and one != by and re.search(rf"\b{by}\b", made.get(one, ""))), "")
+            if of:
+                yield f"{ast.unparse(node)}, of a table of {of}", node
+
+
+_SUMMED = re.compile(r"\b(\w+)\.sum\(|\bsum\((\w+)\)")
+_COUNTED = re.compile(r"(?:\w+\.)*(?:cumsum|accumulate)\((\w+)(?:\[:-1\])?(?:, .*)?\)|(\w+)(?:\[:-1\])?\.cumsum\(.*\)")
+
+COLUMNS = Slip(
+    rule=columns_that_overlap,
+    asked="the first rows of columns that share one table",
+    expected="sums of the sizes that the table is made of",
+    got="sums of others",
+    sentence="The first rows of the columns are counted by other sizes than the table has: columns share rows of it.",
+    mend="Count the first rows by the sizes that the table is made of.",
+    nothing="no columns were seen that share rows of one table",
+)
 HASHES = Slip(
     rule=hashed,
     asked="the number of a text in the next process",

@@ -1,5 +1,6 @@
 """Slips of the weights of a model that the text of a file shows by itself: a saved model of which only the config is
-loaded, factors that are merged into a weight without their scale, and a slow average that is moved once an epoch."""
+loaded, factors that are merged into a weight without their scale, a slow average that is moved once an epoch, and
+statistics of data that no saved model has."""
 
 from __future__ import annotations
 
@@ -105,6 +106,41 @@ def _moves_average(call: ast.Call) -> bool:
     )
 
 
+# --- statistics that are not saved ----------------------------------------------------------------
+
+_STATISTICS = re.compile(r"(\w+_)?(means?|stds?|vars?|locs?|scales?|cent(er|re)s?|mins?|max|medians?|mu|sigma)(_\w+)?")
+_FITS = re.compile(r"_?(fit|calibrat|set_|estimate|learn|measure|adapt|standardi)\w*")
+
+
+def statistics_not_saved(tree: ast.AST) -> Found:
+    """Where a module keeps statistics that a method fits in a buffer that is no part of its state."""
+    for cls in (node for node in ast.walk(tree) if isinstance(node, ast.ClassDef)):
+        fitting = [
+            ast.unparse(one) for one in cls.body if isinstance(one, ast.FunctionDef) and _FITS.fullmatch(one.name)
+        ]
+        for node in calls(cls):
+            if ast.unparse(node.func) != "self.register_buffer" or not _is_left_out(node):
+                continue
+            name = str(node.args[0].value) if node.args and isinstance(node.args[0], ast.Constant) else ""
+            written = rf"self\.{name}(\.data)?(\[[^\]]*\])?(\.(copy_|fill_)\(| = )"
+            if _STATISTICS.fullmatch(name) and any(re.search(written, text) for text in fitting):
+                yield ast.unparse(node), node
+
+
+def _is_left_out(node: ast.Call) -> bool:
+    given = [word.value for word in node.keywords if word.arg == "persistent"] or node.args[2:3]
+    return bool(given) and isinstance(given[0], ast.Constant) and given[0].value is False
+
+
+UNSAVED = Slip(
+    rule=statistics_not_saved,
+    asked="statistics of the data that a module keeps",
+    expected="part of its state",
+    got="in a buffer with persistent=False",
+    sentence="Statistics that are fitted to the data are no part of the state: a model that is loaded has others.",
+    mend="self.register_buffer(name, value)",
+    nothing="no statistics were seen that a saved model lacks",
+)
 REBUILT = Slip(
     rule=rebuilt_from_config,
     asked="what is loaded of a model that was saved",

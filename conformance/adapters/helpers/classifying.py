@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from typing import Any
 
 import torch
@@ -36,16 +37,45 @@ def measures(measure: Called) -> Iterator[Trouble]:
         r"binary|positive|threshold", measure.says + " ".join(measure.arguments.parameter_of.values()).lower()
     ):
         raise OtherKind("it measures two classes")
-    found = _numbers(measure)
+    yield from _judged(measure, _numbers(measure))
+
+
+_ROWS_ARE_TRUE = re.compile(
+    r"rows?\b[^\n.]{0,30}\b(tru|label|target|actual|gold)"
+    r"|(labels?|targets?|true|gold|y|t)\w* \* [\w.]+ \+ (pred|p\b|y_?hat)"
+    r"|\[(labels?|targets?|y_true|true|t), ?(pred\w*|y_pred|p)\]",
+    re.IGNORECASE,
+)
+"""How a file says that the rows of its table of pairs are the true classes."""
+
+
+@helper(
+    "measures-of-classes-are-their-formulas",
+    r"recall|precision|f1|acc(uracy)?|metric|kappa|mcc|matthews|report",
+    {"pairs": r"conf(usion)?(_?(matrix|mat))?|cm|matrix|cells"},
+    ("pairs",),
+)
+def measures_of_pairs(measure: Called) -> Iterator[Trouble]:
+    """The same of a table of pairs, whose rows are the true classes."""
+    if not _ROWS_ARE_TRUE.search(measure.file):
+        raise OtherKind("nothing says whether the rows of its table are the true classes")
+    pairs = torch.zeros(3, 3, dtype=torch.long).index_put((LABELS, PREDICTED), torch.tensor(1), accumulate=True)
+    for form in (pairs, pairs.double(), pairs.numpy()):
+        with suppress(Exception):
+            yield from _judged(measure, _known(measure, measure(pairs=form)))
+            return
+    raise OtherKind("it takes no table of pairs")
+
+
+def _judged(measure: Called, found: list[tuple[str, float]]) -> Iterator[Trouble]:
     if not found:
         raise OtherKind("it gives no measure of classes")
     for name, got in found:
         wanted = _allowed(name)
         if not any(abs(got - scale * one) < 1e-3 * scale for one in wanted for scale in (1, 100)):
-            first = f"{wanted[0]:.4g}"
-            yield Trouble(
-                f"{measure.name}: {name} of fourteen answers is {got:.4g}, and not {first}.", first, f"{got:.4g}"
-            )
+            first, got_text = f"{wanted[0]:.4g}", f"{got:.4g}"
+            sentence = f"{measure.name}: {name} of fourteen answers is {got_text}, and not {first}."
+            yield Trouble(sentence, first, got_text)
             return
 
 
@@ -64,9 +94,14 @@ def _numbers(measure: Called) -> list[tuple[str, float]]:
             made = measure(scores=given, labels=labels, count=3)
         except Exception:
             continue
-        named = [(name or measure.name, value) for name, value in named_parts(made)]
-        return [(name, number) for name, value in named if _allowed(name) and (number := _number(value)) is not None]
+        return _known(measure, made)
     return []
+
+
+def _known(measure: Called, made: Any) -> list[tuple[str, float]]:
+    """What is made, but for what has no known formula, by its names; the name of the function where it has none."""
+    named = [(name or measure.name, value) for name, value in named_parts(made)]
+    return [(name, number) for name, value in named if _allowed(name) and (number := _number(value)) is not None]
 
 
 def _number(value: Any) -> float | None:
@@ -110,8 +145,8 @@ def _formulas() -> list[tuple[str, Sequence[float]]]:
         (rf"(\w+_)?(weighted_?f_?1|f_?1_?weighted){end}", [float((f1 * support).sum() / whole)]),
         (rf"(\w+_)?(micro_?f_?1|f_?1_?micro){end}", [accuracy]),
         (rf"((val|test|eval)_)?f_?1{end}", [*macro, *open_mean(f1)]),
-        (r"(macro_precision|precision_macro)", [mean_precision, float(precision[1:].mean())]),
-        (r"(macro_recall|recall_macro)", [mean_recall, float(recall[1:].mean())]),
+        (r"((macro|average|avg|mean)_precision|precision_(macro|mean))", [mean_precision, float(precision[1:].mean())]),
+        (r"((macro|average|avg|mean)_recall|recall_(macro|mean))", [mean_recall, float(recall[1:].mean())]),
         (rf"((val|test|eval)_)?precision{end}", open_mean(precision)),
         (rf"((val|test|eval)_)?(recall|sensitivity){end}", open_mean(recall)),
         (r"specificity", open_mean(true_negatives)),

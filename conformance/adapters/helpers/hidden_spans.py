@@ -29,7 +29,7 @@ Pair = tuple[list[int], list[int]]
 @helper(
     "sentinels-stand-for-what-is-behind-them",
     r"(corrupt|hid(e|den)|mask|noise?|noisy|denois\w*|drop)_?(random_?)?(the_)?spans?|spans?_?(corrupt|mask|nois|hid|drop|denois)"
-    r"|t5_?(corrupt|mask|nois|denois|example|pretrain)|sentinel",
+    r"|t5_?(corrupt|mask|nois|denois|example|pretrain)|sentinel|^corrupt(ed)?$|corrupt_?(text|tokens?|ids|seq(uence)?|example|row)s?$",
     {
         "random": r"rng|random(_state)?|generator|gen|np_rng|seed",
         "rate": r"(noise_?|corrupt(ion)?_?|mask(ing)?_?|drop_?)?(rate|prob(ability)?|density|ratio|p)",

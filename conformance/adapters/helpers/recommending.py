@@ -56,6 +56,7 @@ def last_items(cut: Called) -> Iterator[Trouble]:
         "rng": r"rng|generator|random(_state)?|g|gen",
         "seen": r"seen|history|positives?|user_items|s|items?|pos(_set)?|exclude|ts",
         "many": r"n_?items|num_?items|item_?num|n_total|vocab(_size)?|r|high|max_id",
+        "shape": r"(out_?)?shape",
         "size": r"size|k|n|num(_neg(atives)?)?|n_neg(atives)?|count|length|max_?len",
         "low": r"l|low",
     },
@@ -68,12 +69,12 @@ def unseen(sample: Called) -> Iterator[Trouble]:
     for source in _SOURCES:
         with suppress(Exception):
             for _ in range(12):
-                made = sample(seen=seen, many=12, size=8, rng=source, low=1)
+                made = sample(seen=seen, many=12, size=8, shape=(8,), rng=source, low=1)
                 drawn |= {int(n) for n in tensor(made).reshape(-1).tolist()}
             break
     if not drawn:
-        raise OtherKind("it gives no items")
-    if drawn & seen:
+        yield from _unseen_of_rows(sample)
+    elif drawn & seen:
         yield Trouble(
             f"{sample.name} draws items that were seen.", "items that were not seen", shown(sorted(drawn & seen))
         )
@@ -81,6 +82,27 @@ def unseen(sample: Called) -> Iterator[Trouble]:
         yield Trouble(
             f"{sample.name} draws numbers that are no items, such as padding.", "1 to 12", shown(sorted(drawn))
         )
+
+
+def _unseen_of_rows(sample: Called) -> Iterator[Trouble]:
+    """Of rows of items in a tensor, of which three of twelve were seen: these come more seldom than others, since some
+    draw again so many times only, and padding never."""
+    counts = torch.zeros(16)
+    for source in (None, torch.Generator().manual_seed(0)):
+        with suppress(Exception):
+            for _ in range(12):
+                made = tensor(sample(seen=torch.tensor([[2, 4, 6]] * 2), many=12, size=64, shape=(64,), rng=source))
+                counts += torch.bincount(made.reshape(-1).long(), minlength=16)[:16]
+            break
+    whole = float(counts.sum())
+    if not whole:
+        raise OtherKind("it gives no items")
+    pads = any("pad" in name and value == 0 and type(value) is int for name, value in sample.settings.items())
+    if float(counts[[2, 4, 6]].sum()) > whole / 8:
+        yield Trouble(f"{sample.name} draws items that were seen.", "items that were not seen", "2, 4, 6")
+    elif pads and counts[0]:
+        got = shown([n for n, count in enumerate(counts.tolist()) if count])
+        yield Trouble(f"{sample.name} draws numbers that are no items, such as padding.", "1 to 12", got)
 
 
 _HISTORIES = (

@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterator
 
 import torch
+from torch import nn
 
 from conformance.adapters.whole.attention import AttentionCore
 from conformance.adapters.whole.attention_lengths import has_unit_vectors
@@ -128,7 +129,7 @@ def _scale_is_named(core: AttentionCore, got: float) -> bool:
     close = [got, 1 / got, got**-2, got**2] if got > 0 else [got]
     for call in core.record.around(core.call):
         module = call.module
-        if says_unscaled(type(module)):
+        if says_unscaled(type(module)) or (math.isclose(got, 1.0) and starts_scaled(module)):
             return True
         for holder in (module, getattr(module, "config", None), getattr(module, "args", None)):
             for name, value in vars(holder).items() if hasattr(holder, "__dict__") else ():
@@ -145,7 +146,7 @@ def _scale_is_named(core: AttentionCore, got: float) -> bool:
 
 _UNSCALED = re.compile(
     r"\b(no|without|un|not|omits?|omitted|omitting)[ -]?scal|"
-    r"\b(no|without|omits?|omitting)\b[^.\n]{0,24}(scaling|sqrt|division)|\bm?t5(config)?\b",
+    r"\b(no|not|without|omits?|omitting)\b[^.\n]{0,24}(scaling|sqrt|divi(sion|ded))|\bm?t5(config)?\b",
     re.IGNORECASE,
 )
 """Words by which authors say that scores are left unscaled."""
@@ -154,6 +155,22 @@ _UNSCALED = re.compile(
 def says_unscaled(cls: type) -> bool:
     """Whether the name or the words of a class say that its scores are not divided, as in T5."""
     return bool(re.search(r"T5|GPTNeo|Pix2Struct", cls.__name__) or _UNSCALED.search(_text(cls)))
+
+
+_QUERY, _KEY = re.compile(r"((to|w|W)_?)?q(uery)?(_?proj)?"), re.compile(r"((to|w|W)_?)?k(ey)?(_?proj)?")
+_HEADS = re.compile(r"(n|num)?_?h(eads?)?|nhead")
+
+
+def starts_scaled(module: nn.Module) -> bool:
+    """Whether the map of the queries begins smaller than that of the keys by the root of the width of a head, as in T5:
+    the scale is in the weights."""
+    maps = {name: one for name, one in module.named_children() if isinstance(one, nn.Linear)}
+    queries, keys = ([one for name, one in maps.items() if named.fullmatch(name)] for named in (_QUERY, _KEY))
+    heads = [value for name, value in vars(module).items() if type(value) is int and _HEADS.fullmatch(name)]
+    if len(queries) != 1 or len(keys) != 1 or len(heads) != 1 or not heads[0]:
+        return False
+    ratio = float((queries[0].weight.std() / keys[0].weight.std().clamp(min=1e-9)).detach())
+    return math.isclose(ratio, (queries[0].out_features / heads[0]) ** -0.5, rel_tol=0.15)
 
 
 def has_a_table_for_scale(core: AttentionCore) -> bool:

@@ -22,6 +22,7 @@ from conformance.adapters.whole.flow import base_name, moves
 from conformance.adapters.whole.record import Record, record
 from conformance.adapters.whole.running import RunningModel
 from conformance.adapters.whole.statements import argument_line
+from conformance.adapters.whole.used_functions import text_of, used_functions
 from conformance.adapters.whole.watching import argument, user_line
 from conformance.places import file_of_class, is_users
 from conformance.protocol import Arrays, NotProvided
@@ -177,11 +178,19 @@ class DropProbes(RunningModel):
         return found
 
     def drawn_though_for_training(self) -> Dropped | None:
-        """A part that draws in evaluation as in training, and is meant for training, as its name or its words say."""
+        """A part that draws in evaluation as in training, and is meant for training, as its name or its words say; or a
+        function that a part calls."""
         for path, part in self.module.named_modules():
             cls: type = type(part)
             found = source_of(cls)
-            if found is None or any(True for _ in part.children()):
+            if found is None:
+                continue
+            for function in used_functions(cls) if "self.training" not in found[0] else ():
+                said = f"{function.__name__} {inspect.getdoc(function) or ''}"
+                called = next((n for n, x in enumerate(found[0].splitlines()) if f"{function.__name__}(" in x), None)
+                if called is not None and _FOR_TRAINING.search(said) and _DRAWS.search(text_of(function)):
+                    return Dropped(None, function.__name__, f"{found[1]}:{found[2] + called}")
+            if any(True for _ in part.children()):
                 continue
             said = f"{cls.__name__} {inspect.getdoc(cls) or ''}"
             if "self.training" in found[0] or not _FOR_TRAINING.search(said):

@@ -37,7 +37,7 @@ from conformance.adapters.inference.resolution import Resolution
 from conformance.adapters.stated import Stated, StatedError
 from conformance.adapters.torch_module import TorchModuleImplementation
 from conformance.adapters.undropped import NoDropouts
-from conformance.adapters.whole.attention_scale import says_unscaled
+from conformance.adapters.whole.attention_scale import says_unscaled, starts_scaled
 from conformance.adapters.whole.class_source import source_of
 from conformance.adapters.whole.findings import Finding
 from conformance.adapters.whole.guests import Guest
@@ -271,13 +271,18 @@ class PointedImplementation:
             found.norms_mended = self._is_told(found.own_norms)
         if found is not None and self.whole is not None and (told := _told_its_norms(found.cls)):
             raise NotProvided(f"the callers of {found.cls.__name__} say where its norms stand, by {told}")
-        if found is not None and _looks_unscaled(found) and says_unscaled(found.cls):
-            raise NotProvided(f"{found.cls.__name__} leaves its scores unscaled on purpose, by its own words")
+        if found is not None and _looks_unscaled(found) and self._means_no_scale(found.cls):
+            raise NotProvided(f"{found.cls.__name__} leaves its scores unscaled on purpose, by its words or weights")
         if found is not None and _looks_causal(found) and (told := _told_to_be_causal(found.cls)):
             raise NotProvided(f"{found.cls.__name__} hides the future where its callers ask for it, by {told}")
         if role == "swiglu" and found is not None and (told := _other_gate(found.cls)):
             raise NotProvided(f"{found.cls.__name__} is no SwiGLU by its own words: its gate goes through {told}")
         return self.parts.build(role, config)
+
+    def _means_no_scale(self, cls: type) -> bool:
+        """Whether a class says that its scores are left as they are, or its maps begin with the scale in them."""
+        parts = [one for one in self.whole.made.fresh().modules() if type(one) is cls] if self.whole else []
+        return says_unscaled(cls) or any(map(starts_scaled, parts))
 
     def _is_told(self, norm: str) -> bool:
         """Whether the recorded run shows a mistake in norms of this class, by name."""

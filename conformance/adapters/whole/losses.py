@@ -24,6 +24,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves
 
 from conformance.adapters.inference.calls import tensors_in
+from conformance.adapters.whole.answer_losses import losses_of_answers
 from conformance.adapters.whole.balance import BALANCE
 from conformance.adapters.whole.calling import Lookups, default_dtype, loss_in
 from conformance.adapters.whole.configs import settings_of
@@ -275,7 +276,7 @@ def _forms(subject: PadProbes, function: Callable[..., Any]) -> Iterator[tuple[b
 
 def loss_candidates(subject: PadProbes) -> Iterator[tuple[str, Callable[..., Any], bool]]:
     """forward if it takes labels or computes a loss of the words that it reads, methods of the model, and functions of
-    its file that take a model first."""
+    its file that take a model first, or its answer."""
     cls = type(subject.module)
     if labels_of(subject) or switch_of(subject) or _teaches_what_it_reads(subject):
         yield "forward", cls.forward, True
@@ -289,6 +290,8 @@ def loss_candidates(subject: PadProbes) -> Iterator[tuple[str, Callable[..., Any
             first = next(iter(inspect.signature(function).parameters.values()), None)
             if first is not None and MODELS.fullmatch(first.name.lower()):
                 yield name, taken_by(subject.module, function), False
+    for name, function in losses_of_answers(subject):
+        yield name, function, False
 
 
 def _teaches_what_it_reads(subject: PadProbes) -> bool:

@@ -22,6 +22,7 @@ def used_functions(cls: type[object]) -> tuple[FunctionType, ...]:
 @cache
 def functions_called_by(function: FunctionType) -> tuple[FunctionType, ...]:
     """What a function calls, itself left out."""
+    function = inspect.unwrap(function)
     waiting, found = [function], dict.fromkeys([function])
     while waiting:
         one = waiting.pop(0)
