@@ -73,11 +73,14 @@ def keeps_the_newest(impl: Any, draw: Draw) -> Evidence:
 
 
 def _written_with_a_cache(subject: Any) -> Iterator[Evidence]:
-    """For each of its writers that feeds a cache, its steps against one pass."""
+    """For each of its writers that feeds a cache, its steps against one pass; beyond its window, where it says one."""
+    window = subject.window_length() or 0
+    fits = NEW < window <= MOST and window + 2 * NEW <= (subject.longest or MOST + 2 * NEW)
     with suppress(NotProvided):
         for writer in writers(subject):
             data = prompt(subject, writer.rows, 78)
-            written = writer.write(subject, data, NEW, script=script(subject, writer.rows))
+            words = script(subject, writer.rows, window if fits else NEW)
+            written = writer.write(subject, data, words.shape[1], script=words)
             if written.cached:
                 yield _steps_of(subject, writer, written, data)
 

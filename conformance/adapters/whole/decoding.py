@@ -27,7 +27,7 @@ from conformance.adapters.whole.guests import functions_around
 from conformance.adapters.whole.part_probes import PartProbes
 from conformance.adapters.whole.place_probes import PlaceProbes
 from conformance.adapters.whole.spelling import TEXT, is_handed
-from conformance.adapters.whole.stepping import Steps, memory_length, stepping
+from conformance.adapters.whole.stepping import Steps, memory_length, stepping, window_length
 from conformance.adapters.whole.used_functions import text_of
 from conformance.adapters.whole.writer import Writer, Written, parameters_of
 from conformance.places import innermost_line
@@ -151,6 +151,10 @@ class DecodingProbes(TextModel, PlaceProbes, PartProbes):
     def memory_length(self) -> int | None:
         """How many tokens its memories hold, as it says; None where nothing says it."""
         return memory_length(self.module)
+
+    def window_length(self) -> int | None:
+        """How many tokens each token sees, as it says; None where nothing says it."""
+        return window_length(self.module)
 
     def stepping(self) -> Steps:
         """How it is fed in pieces with a cache. Raises NotProvided."""

@@ -111,11 +111,23 @@ def _caller_joins(module: nn.Module) -> bool:
     return False
 
 
+_WINDOW_LENGTH = re.compile(r"(sliding_?|attn_?|attention_?|local_?)?window(_?(size|len(gth)?))?")
+
+
 def memory_length(module: nn.Module) -> int | None:
     """How many tokens the memories of a model hold, as it or its settings say; None where nothing says it."""
+    return _said(module, _MEMORY_LENGTH)
+
+
+def window_length(module: nn.Module) -> int | None:
+    """How many tokens each token of a model sees, as it or its settings say; None where nothing says it."""
+    return _said(module, _WINDOW_LENGTH)
+
+
+def _said(module: nn.Module, named: re.Pattern[str]) -> int | None:
     for holder in settings_of(module):
         for name, value in holder.items():
-            if type(value) is int and _MEMORY_LENGTH.fullmatch(str(name).lower()):
+            if type(value) is int and named.fullmatch(str(name).lower()):
                 return value
     return None
 
