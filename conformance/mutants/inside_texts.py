@@ -253,3 +253,32 @@ beside(
     "results-of-new-shapes-keep-the-order-of-axes",
     "Channels and frames change places by a new shape, without a transposition.",
 )
+beside(
+    "CopiesOfOneBeam",
+    slip_texts.BEAMS_BEGIN_AS_COPIES,
+    "results-of-beams-begin-with-one",
+    "All beams begin with a score of nought.",
+)
+beside(
+    "TaughtWhatWasRead",
+    slip_texts.LABELS_NOT_MOVED,
+    "results-of-next-words-have-labels-moved-on",
+    "Logits and labels are both cut at their end.",
+)
+changed(
+    "StatisticsLost",
+    TAGGER,
+    "            nn.init.normal_(part.weight, std=0.02)\n",
+    "            nn.init.normal_(part.weight, std=0.02)\n"
+    "        self.register_buffer('length_mean', torch.ones(1), persistent=False)\n\n"
+    "    def fit_lengths(self, texts):\n"
+    "        self.length_mean.copy_(texts.float().mean())\n",
+    breaks=("results-of-fitted-statistics-are-saved",),
+    defect="A mean that is fitted to the data is kept in a buffer that is not saved.",
+)
+beside(
+    "ColumnsShareRows",
+    slip_texts.COLUMNS_OVERLAP,
+    "results-of-columns-have-rows-of-their-own",
+    "The first rows of columns are counted without their rows for what is missing.",
+)

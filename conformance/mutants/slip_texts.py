@@ -106,3 +106,36 @@ def frames(x):
     b, c, t, f = x.shape
     return x.reshape(b, t, c * f)
 """
+BEAMS_BEGIN_AS_COPIES = """
+def search(model, start, width, steps):
+    tokens = torch.full((width, 1), start)
+    scores = torch.zeros(width)
+    for _ in range(steps):
+        total = scores[:, None] + model(tokens)[:, -1].log_softmax(-1)
+        scores, flat = total.flatten().topk(width)
+        tokens = torch.cat([tokens[flat // total.size(1)], (flat % total.size(1))[:, None]], 1)
+    return tokens[0]
+"""
+LABELS_NOT_MOVED = """
+def next_token_loss(logits, labels):
+    logits, labels = logits[:, :-1], labels[:, :-1]
+    return F.cross_entropy(logits.flatten(0, 1), labels.flatten())
+"""
+STATISTICS_NOT_SAVED = """
+class Standardizer(nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.register_buffer("mean", torch.zeros(width), persistent=False)
+
+    def fit(self, rows):
+        self.mean.copy_(rows.mean(0))
+
+    def forward(self, rows):
+        return rows - self.mean
+"""
+COLUMNS_OVERLAP = """
+def table_of_columns(cards, width):
+    sizes = cards + 1
+    starts = torch.cumsum(cards, 0) - cards
+    return nn.Embedding(int(sizes.sum()), width), starts
+"""

@@ -3,6 +3,7 @@ read."""
 
 from __future__ import annotations
 
+from conformance.mutants import slip_texts
 from conformance.mutants.script import ROWS, script
 from conformance.mutants.training_texts import beside
 
@@ -110,4 +111,28 @@ def fit(model, train_set, valid_set, test_set):
 """,
     "run-trainer-chooses-by-the-validation",
     "A trainer keeps its best model by the test data.",
+)
+beside(
+    "BeamsAreCopies",
+    slip_texts.BEAMS_BEGIN_AS_COPIES,
+    "run-beams-begin-with-one",
+    "All beams begin with a score of nought.",
+)
+beside(
+    "LabelsCutAtTheirEnd",
+    slip_texts.LABELS_NOT_MOVED,
+    "run-labels-of-next-words-are-moved-on",
+    "Logits and labels are both cut at their end.",
+)
+beside(
+    "StatisticsOfOneProcess",
+    slip_texts.STATISTICS_NOT_SAVED,
+    "run-fitted-statistics-are-saved",
+    "A mean that is fitted to the data is kept in a buffer that is not saved.",
+)
+beside(
+    "ColumnsBeginTooEarly",
+    slip_texts.COLUMNS_OVERLAP,
+    "run-columns-have-rows-of-their-own",
+    "The first rows of columns are counted without their rows for what is missing.",
 )

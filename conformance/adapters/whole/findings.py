@@ -257,6 +257,21 @@ FINDINGS: dict[str, str] = {
     "results-of-beams-add-their-scores": (
         "A beam is worth the product of the probabilities of all its words (Graves 2012, section 2.5)."
     ),
+    "results-of-beams-begin-with-one": (
+        "Copies of one beam find the same words; so all but the first begin with a score of -1e9 (Hugging Face, "
+        "Transformers, GenerationMixin._beam_search)."
+    ),
+    "results-of-next-words-have-labels-moved-on": (
+        "The scores behind a word are compared with the word that comes next (Hugging Face, Transformers, "
+        "ForCausalLMLoss)."
+    ),
+    "results-of-fitted-statistics-are-saved": (
+        "A buffer with persistent=False is no part of the state that is saved (PyTorch, Module.register_buffer)."
+    ),
+    "results-of-columns-have-rows-of-their-own": (
+        "Each column has a table of its own, be it a part of one (Gorishniy et al. 2021, Revisiting Deep Learning "
+        "Models for Tabular Data, section 3.3)."
+    ),
     "results-of-pairs-count-each-time": (
         "Adding one at many places at once counts a place once, however often it is named (NumPy, assigning values to "
         "indexed arrays)."

@@ -11,7 +11,7 @@ from torch import nn
 from conformance.adapters.whole.class_source import file_of
 from conformance.adapters.whole.findings import Finding
 from conformance.adapters.whole.record import Place, Record
-from conformance.slips import beams, data, measures, orders, results, training
+from conformance.slips import beams, data, measures, orders, results, states, training
 
 _TOLD = {
     "results-stay-the-same-in-every-process": orders.HASHES,
@@ -29,6 +29,10 @@ _TOLD = {
     "results-of-perplexities-have-the-base-of-their-loss": measures.PERPLEXITIES,
     "results-of-margins-are-of-one-answer": data.PARTNERS,
     "results-of-beams-add-their-scores": beams.SCORES,
+    "results-of-beams-begin-with-one": beams.COPIES,
+    "results-of-next-words-have-labels-moved-on": data.MOVED,
+    "results-of-fitted-statistics-are-saved": states.UNSAVED,
+    "results-of-columns-have-rows-of-their-own": orders.COLUMNS,
     "results-of-methods-are-kept": results.THROWN,
     "results-of-pairs-count-each-time": results.PAIRS,
     "results-of-gains-use-the-logarithm-of-two": results.GAINS,
