@@ -116,7 +116,7 @@ def _reads_name(value: ast.expr, name: str) -> bool:
 
 # --- beams that begin as copies -------------------------------------------------------------------
 
-_ONE_FIRST = re.compile(r"\b(==|>|!=) [01]\b|first|\bnot \w*(step|started)|1e\d|e9\b", re.IGNORECASE)
+_ONE_FIRST = re.compile(r"(==|>|!=) [01]\b|first|\bnot \w*(step|started)|1e\d|e9\b", re.IGNORECASE)
 """What a search says whose first step looks at one beam only."""
 
 

@@ -477,7 +477,7 @@ def columns_that_overlap(tree: ast.AST) -> Found:
         tables = [one for one in calls(function) if called(one) == "Embedding" and one.args]
         sizes = {match[1] or match[2] for one in tables if (match := _SUMMED.search(ast.unparse(one.args[0])))}
         for node in calls(function):
-            match = _COUNTED.fullmatch(ast.unparse(node)) if called(node) in ("cumsum", "accumulate") else None
+            match = _CUMULATED.fullmatch(ast.unparse(node)) if called(node) in ("cumsum", "accumulate") else None
             by = (match[1] or match[2]) if match else ""
             of = next((one for one in sizes if by and one != by and re.search(rf"\b{by}\b", made.get(one, ""))), "")
             if of:
@@ -485,7 +485,10 @@ def columns_that_overlap(tree: ast.AST) -> Found:
 
 
 _SUMMED = re.compile(r"\b(\w+)\.sum\(|\bsum\((\w+)\)")
-_COUNTED = re.compile(r"(?:\w+\.)*(?:cumsum|accumulate)\((\w+)(?:\[:-1\])?(?:, .*)?\)|(\w+)(?:\[:-1\])?\.cumsum\(.*\)")
+_CUMULATED = re.compile(
+    r"(?:(?:torch|np|numpy|itertools)\.)?(?:cumsum|accumulate)\((\w+)(?:\[:-1\])?(?:, .*)?\)"
+    r"|(\w+)(?:\[:-1\])?\.cumsum\(.*\)"
+)
 
 COLUMNS = Slip(
     rule=columns_that_overlap,

@@ -74,3 +74,31 @@ def test_a_search_in_a_block_of_its_own_is_read_too(ranked, is_told):
     lines = SEARCH.format(ranked=ranked).strip().splitlines()
     inner = "\n".join(f"    {line}" for line in lines[1:])
     assert bool(told(slips.SCORES, f"{lines[0]}\n    with evaluating(model):\n{inner}")) == is_told
+
+
+COPIES = """
+def search(model, start, width, steps):
+    tokens = torch.full((width, 1), start)
+    scores = torch.zeros(width)
+    {before}
+    for step in range(steps):
+        total = scores.unsqueeze(1) + model(tokens){first}
+        scores, flat = total.view(-1).topk(width)
+        tokens = torch.cat([tokens[flat // total.size(1)], (flat % total.size(1))[:, None]], 1)
+    return tokens[0]
+"""
+
+
+@pytest.mark.parametrize(
+    ("before", "first", "is_told"),
+    [
+        ("", "", True),
+        ("scores[1:] = -math.inf", "", False),
+        ("scores = scores.index_fill_(0, torch.arange(1, width), -1e9)", "", False),
+        ("scores, first = model(tokens[:1])[0].topk(width)", "", False),
+        ("", "[:1] if step == 0 else model(tokens)", False),
+    ],
+)
+def test_beams_that_begin_as_copies_are_told(before, first, is_told):
+    assert bool(told(slips.COPIES, COPIES.format(before=before, first=first))) == is_told
+    assert not told(slips.COPIES, COPIES.replace("zeros(width)", "zeros(n)").format(before=before, first=first))

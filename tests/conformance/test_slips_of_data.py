@@ -136,3 +136,21 @@ def test_a_mask_is_shifted_with_its_words(scored, is_told):
         f"def f(logits, ids, mask, reply):\n    own = logits[:, :-1].gather(-1, ids[:, 1:, None])\n    return {scored}"
     )
     assert bool(told(slips.MASKS, text)) == is_told
+
+
+@pytest.mark.parametrize(
+    ("name", "labels", "is_told"),
+    [
+        ("next_token_loss", "labels[:, :-1]", True),
+        ("next_token_loss", "labels[:, 1:]", False),
+        ("next_token_loss", "labels", False),
+        ("loss", "labels[:, :-1]", False),  # it says nothing of the next word
+        ("causal_loss", "labels[..., :-1].masked_fill(padding, -100)", True),
+        ("shifted_loss", "labels.roll(-1, 1)[:, :-1]", False),
+    ],
+)
+def test_labels_that_are_not_moved_on_are_told(name, labels, is_told):
+    text = (
+        f"def {name}(logits, labels):\n    return F.cross_entropy(logits[:, :-1].flatten(0, 1), ({labels}).flatten())"
+    )
+    assert bool(told(slips.MOVED, text)) == is_told

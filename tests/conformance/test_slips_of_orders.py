@@ -7,6 +7,7 @@ from rules_of_text import told
 
 from conformance.slips.orders import (
     AXES,
+    COLUMNS,
     NAMES,
     cut_apart,
     heads_joined_in_place,
@@ -267,3 +268,19 @@ def test_axes_are_followed_through_transpositions_of_a_name():
     assert told(AXES, text.format("c, t"))
     assert not told(AXES, text.format("t, c"))
     assert not told(AXES, text.format("t * c"))
+
+
+@pytest.mark.parametrize(
+    ("starts", "is_told"),
+    [
+        ("torch.cumsum(cards, 0) - cards", True),
+        ("cards.cumsum(0)", True),
+        ("list(accumulate(cards))", True),
+        ("torch.cumsum(sizes, 0) - sizes", False),
+        ("torch.cumsum(sizes[:-1], 0)", False),
+        ("torch.cumsum(lengths, 0)", False),
+    ],
+)
+def test_columns_that_share_rows_of_one_table_are_told(starts, is_told):
+    table = f"sizes = cards + 1\n    starts = {starts}\n    return nn.Embedding(int(sizes.sum()), 8), starts"
+    assert bool(told(COLUMNS, f"def table(cards):\n    {table}")) == is_told

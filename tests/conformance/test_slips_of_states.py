@@ -87,3 +87,19 @@ def run(model, ema, batches, decay=0.999):
 """
     assert not told(slips.AVERAGED, text.format(more="pass"))
     assert told(slips.AVERAGED, text.replace("        ema.update(model)\n", "", 1).format(more="ema.update(model)"))
+
+
+@pytest.mark.parametrize(
+    ("name", "persistent", "method", "is_told"),
+    [
+        ("mean", "persistent=False", "fit", True),
+        ("mean", "False", "fit", True),
+        ("mean", "persistent=True", "fit", False),
+        ("mean", "persistent=False", "forward", False),
+        ("cache", "persistent=False", "fit", False),
+    ],
+)
+def test_statistics_that_are_not_saved_are_told(name, persistent, method, is_told):
+    kept = f"    def __init__(self):\n        self.register_buffer('{name}', torch.zeros(3), {persistent})\n"
+    text = f"class Scaler:\n{kept}    def {method}(self, rows):\n        self.{name}.copy_(rows.mean(0))\n"
+    assert bool(told(slips.UNSAVED, text)) == is_told
