@@ -357,8 +357,9 @@ class Averaged(Event):
 
 @dataclass(kw_only=True)
 class Probe(Event):
-    """A call that was made again. what: "future" or "padding" was changed. error: how far answers moved that should
-    not, as a share of the largest. unmasked: the lines that call attention without a mask of padding."""
+    """A call that was made again. what: the "future", "padding" or a token that is asked for ("own") was changed.
+    error: how far answers moved that should not, as a share of the largest. unmasked: the lines that call attention
+    without a mask of padding."""
 
     what: str
     error: float

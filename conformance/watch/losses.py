@@ -21,7 +21,7 @@ from conformance.watch.comparing import (
 )
 from conformance.watch.ends import named_in
 from conformance.watch.events import Difference, Loss, Targets
-from conformance.watch.targets import LARGEST, Array, Question, kind_of, mode, tail_of
+from conformance.watch.targets import LARGEST, Array, Question, asks_for_the_next, kind_of, mode, tail_of
 from conformance.watch.watcher import Watcher, place, users_frames
 
 PATTERNS = 40
@@ -306,8 +306,9 @@ class _Losses:
                 scaled = grown / self.watcher.scale if event.name == "cross_entropy" else grown
                 is_summed = event.name == "cross_entropy" and event.reduction != "mean"  # torch's mean leaves them out
                 learned = question.weigh(array(scaled), event.smoothing if is_summed else None)
+                copied = None if learned is None else torch.from_numpy(learned.copy())
                 for call in self.watcher.calls.values():
-                    call.learned = None if learned is None else torch.from_numpy(learned.copy())
+                    call.learned, call.asked = (copied, None) if asks_for_the_next(question.targets) else (None, copied)
 
         if input.requires_grad:
             input.register_hook(weigh)

@@ -29,6 +29,8 @@ def probe(run: Run, calls: list[Call]) -> None:
         with suppress(Exception), _quietly(call.module):  # what cannot be called again is not judged
             _future(run, call)
         with suppress(Exception), _quietly(call.module):
+            _own(run, call)
+        with suppress(Exception), _quietly(call.module):
             _rows(run, call)
         with suppress(Exception), _quietly(call.module):
             if not _padding(run, call) and not _own_padding(run, call) and not attended(run, call, _tails):
@@ -55,6 +57,19 @@ def _future(run: Run, call: Call) -> None:
                     earlier = before.movedim(axis, 1)[:, : length - 1], after.movedim(axis, 1)[:, : length - 1]
                     run.add(Probe(what="future", error=_distance(*earlier), place=run.modules[call.number][1]))
                     return
+
+
+def _own(run: Run, call: Call) -> None:
+    """Change the last token, where each is its own label: does the answer to it change?"""
+    for ids in (tensor for tensor in call.given() if call.asked is not None and torch.equal(tensor, call.asked)):
+        other = ids.clone()
+        other[:, -1] = _others(ids[:, -1], ids)
+        for before, after in zip(call.answers(), call.answers(ids, other), strict=True):
+            if before.dim() == 3 and before.shape[:2] == ids.shape and before.shape == after.shape:
+                run.add(
+                    Probe(what="own", error=_distance(before[:, -1], after[:, -1]), place=run.modules[call.number][1])
+                )
+                return
 
 
 def _rows(run: Run, call: Call) -> None:

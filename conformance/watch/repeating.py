@@ -14,13 +14,15 @@ from conformance.watch.tensors import tensors
 
 @dataclass
 class Call:
-    """A call of an outermost module. learned: the tokens whose next ones were its labels, where that was seen."""
+    """A call of an outermost module. learned: the tokens whose next ones were its labels, where that was seen; asked:
+    those that were its labels themselves."""
 
     number: int
     module: nn.Module
     arguments: tuple[Any, ...]
     keywords: Mapping[str, Any]
     learned: Tensor | None = field(default=None)
+    asked: Tensor | None = field(default=None)
 
     def given(self) -> list[Tensor]:
         return list(tensors((self.arguments, dict(self.keywords)), 3))

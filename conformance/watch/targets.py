@@ -113,8 +113,8 @@ def _found(flat: Array, rows: Array) -> Array | None:
 
 
 def compare(targets: Targets, place: Array | None, ids: Sequence[Looked], labels: Array, counts: Array) -> Array | None:
-    """Compare the labels that count with the ids around their places. Returns the ids (B, T) whose next ones the labels
-    are, None where they are others."""
+    """Compare the labels that count with the ids around their places. Returns the ids (B, T) whose next ones, or which
+    themselves, the labels are; None where they are others."""
     if place is None or not counts.any():
         return None
     shape, index = (int(place[0]), int(place[1])), place[2:]
@@ -151,7 +151,7 @@ def compare(targets: Targets, place: Array | None, ids: Sequence[Looked], labels
         _ends(targets, rows, labels, counts, index, shape, [one for one, _, _ in ids])
     if not targets.pads and pad is not None and _next(targets.offsets) > SURE:
         _once(targets, inputs.reshape(-1), index, labels, counts, pad)
-    return rows if _next(targets.offsets) > SURE else None
+    return rows if asks_for_the_next(targets) or targets.kept > SURE else None
 
 
 def _masked_one(fitting: Sequence[tuple[Array, int | None]], best: int, index: Array, counts: Array) -> int:
@@ -214,6 +214,11 @@ def _ending(targets: Targets, rows: Array, labels: Array, counts: Array) -> None
         found = np.argwhere(rows == last[0])
         if all(place == lengths[row] - 1 for row, place in found):
             targets.ends, targets.ended = len(padded), int((counts & (labels == last[0])).sum())
+
+
+def asks_for_the_next(targets: Targets) -> bool:
+    """Whether the labels are the tokens that come next."""
+    return _next(targets.offsets) > SURE
 
 
 def _next(shares: Mapping[int, float]) -> float:
@@ -370,7 +375,7 @@ class Question:
 
     def weigh(self, grown: Array, smoothing: float | None) -> Array | None:
         """Work out what counts. grown: the gradient of the rows; smoothing: of a cross-entropy, None for another loss.
-        Returns the ids whose next ones the labels are."""
+        Returns the ids whose next ones, or which themselves, the labels are."""
         counts = abs(grown).max(-1) > 0
         if smoothing is not None:
             self.targets.over_all = is_over_all(self.rows, grown, self.labels, counts, smoothing)
