@@ -10,7 +10,7 @@ from conformance.checks.watched_gradients import told_slip
 from conformance.checks.watched_labels import RUN
 from conformance.draw import Draw
 from conformance.evidence import Evidence
-from conformance.slips import batches, beams, data, idle, measures, orders, parts, results, states, training
+from conformance.slips import batches, beams, data, idle, judging, measures, orders, parts, results, states, training
 from conformance.slips.slip import Slip
 
 _TOLD = {
@@ -34,6 +34,16 @@ _TOLD = {
     "run-labels-of-next-words-are-moved-on": data.MOVED,
     "run-fitted-statistics-are-saved": states.UNSAVED,
     "run-columns-have-rows-of-their-own": orders.COLUMNS,
+    "run-logits-are-compared-with-nought": judging.LEVELS,
+    "run-better-end-of-a-measure-is-told": judging.BETTER,
+    "run-each-fold-has-its-own-model": judging.FOLDS,
+    "run-states-are-chosen-by-the-validation": judging.CHOSEN,
+    "run-validation-ends-where-the-test-begins": judging.ENDLESS,
+    "run-sums-over-a-mask-count-what-it-takes": judging.SIZES,
+    "run-returns-shrink-by-rewards": judging.RETURNS,
+    "run-hidden-scores-are-minus-infinity": results.NOUGHT,
+    "run-paths-of-ctc-are-merged-first": results.BLANKS,
+    "run-figures-in-bits-are-in-bits": measures.NATS,
     "run-results-of-methods-are-kept": results.THROWN,
     "run-pairs-count-each-time": results.PAIRS,
     "run-gains-use-the-logarithm-of-two": results.GAINS,

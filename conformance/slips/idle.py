@@ -14,7 +14,9 @@ from conformance.slips.slip import Found, Slip, assigned, calls, functions
 def masks_never_read(tree: ast.AST) -> Found:
     """Where a loss must be handed a mask and does not read it."""
     for function in getattr(tree, "body", ()):
-        if not isinstance(function, ast.FunctionDef) or not re.search(r"loss|pinball|nll|mse|mae", function.name, re.I):
+        if not isinstance(function, ast.FunctionDef) or not re.search(
+            r"loss|pinball|nll|mse|mae|huber|(^|_)b?ce(_|$)", function.name, re.I
+        ):
             continue
         required = function.args.args[: len(function.args.args) - len(function.args.defaults)]
         read = {one.id for one in ast.walk(function) if isinstance(one, ast.Name)}

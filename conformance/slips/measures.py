@@ -315,6 +315,28 @@ def bits_multiplied(tree: ast.AST) -> Found:
                 yield f"{name}: {ast.unparse(node)}", node
 
 
+_LOGARITHM = re.compile(r"log\(2|log2|LN_?2|0\.693|1\.44", re.IGNORECASE)
+
+
+def nats_called_bits(tree: ast.AST) -> Found:
+    """Where a function that is named after bits gives a sum of losses by a number, and its file knows no logarithm
+    of 2."""
+    if _LOGARITHM.search(ast.unparse(tree)):
+        return
+    for function in functions(tree):
+        if not re.search(r"(^|_)(bits?|bp[bcd])(_|$)", function.name.lower()):
+            continue
+        if not re.search(r"\bnats?\b|nll|loss|cross_entropy", ast.unparse(function)):
+            continue
+        for node in ast.walk(function):
+            if (
+                isinstance(node, ast.Return)
+                and isinstance(node.value, ast.BinOp)
+                and isinstance(node.value.op, ast.Div)
+            ):
+                yield f"{function.name}: {ast.unparse(node.value)}", node
+
+
 # --- unions ---------------------------------------------------------------------------------------
 
 _COMMON = r"inter\w*|both|overlap\w*|common"
@@ -489,4 +511,13 @@ ITSELF = Slip(
     sentence="Rows are compared with themselves, too: each finds itself first, and the figure flatters.",
     mend='scores.fill_diagonal_(float("-inf"))',
     nothing="no rows were seen that are looked for among themselves",
+)
+NATS = Slip(
+    rule=nats_called_bits,
+    asked="the unit of a figure that is named after bits",
+    expected="bits: nats by the logarithm of 2",
+    got="nats",
+    sentence="A sum of losses is called bits as it is: the losses are in nats, and the figure is too small by a third.",
+    mend="nats / count / math.log(2)",
+    nothing="no nats were seen that are called bits",
 )

@@ -111,7 +111,7 @@ _CHOOSES = re.compile(
     r"|(fit|tune|learn|find)_?(temperature|temp|platt|scal\w*|calibrat\w*)|calibrate(_\w+)?",
     re.I,
 )
-_OF_TEST = re.compile(r"(\w+[._])?test(_\w+)?|\w+\[['\"]test['\"]\]", re.IGNORECASE)
+_OF_TEST = re.compile(r"(\w+[._])?test(_\w+)?|\w+\[(['\"]test['\"]|test(_\w+)?|held(_?out)?(_\w+)?)\]", re.IGNORECASE)
 
 
 def thresholds_of_the_test(tree: ast.AST) -> Found:
@@ -309,6 +309,7 @@ def fitted_to_all(tree: ast.AST) -> Found:
                     yield f"{ast.unparse(place)}, though training ends at self.{borders[0]}", place
     yield from _fitted_to_all_rows(tree)
     yield from _fitted_before_the_cut(tree)
+    yield from _made_of_all_parts(tree)
     ends = {ast.unparse(node): node for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
     for call in calls(tree):
         held = call.args[0] if called(call) in ("fit", "fit_transform") and len(call.args) == 1 else None
@@ -338,6 +339,27 @@ def _fitted_before_the_cut(tree: ast.AST) -> Found:
                 if _TRAINS.fullmatch(ast.unparse(to)) and any(re.search(cut, ast.unparse(given)) for cut in cuts):
                     yield f"{ast.unparse(call)}, though {ast.unparse(to)} is cut from it", call
                     break
+
+
+_SCALER = re.compile(
+    r"\w*(scaler|normali[sz]er|standardi[sz]er|whiten\w*)|(fit|make|build)_\w*(scal|norm|stat)\w*", re.IGNORECASE
+)
+
+
+def _made_of_all_parts(tree: ast.AST) -> Found:
+    """Where a scaler is made of the rows that are cut into the training part and others."""
+    for function in [tree, *functions(tree)]:
+        pairs = [pair for block in blocks(function) for one in block for pair in assigned(one)]
+        whole = {
+            ast.unparse(given.args[0])
+            for to, given in pairs
+            if isinstance(given, ast.Call) and given.args and isinstance(to, ast.Tuple) and len(to.elts) > 1
+            and _TRAINS.fullmatch(ast.unparse(to.elts[0])) and _SPLITS.search(called(given))
+        }  # fmt: skip
+        for _, given in pairs:
+            made = isinstance(given, ast.Call) and len(given.args) == 1 and _SCALER.fullmatch(called(given))
+            if made and ast.unparse(given.args[0]) in whole:  # type: ignore[attr-defined]
+                yield f"{ast.unparse(given)}, which is cut into parts", given
 
 
 def _reads(node: ast.AST, name: str) -> bool:
@@ -421,7 +443,8 @@ def _sides(tree: ast.AST) -> tuple[str, str] | None:
 def _mirrors(node: ast.Call | ast.Subscript) -> bool:
     """Whether it turns the last axis of a picture round."""
     if isinstance(node, ast.Subscript):
-        return ast.unparse(node.slice) in ("(..., ::-1)", "(slice(None), ::-1)", "(:, ::-1)", ":, ::-1", "..., ::-1")
+        parts = node.slice.elts if isinstance(node.slice, ast.Tuple) else []
+        return bool(parts) and ast.unparse(parts[-1]) == "::-1"
     name = called(node)
     if name in ("hflip", "fliplr", "RandomHorizontalFlip", "horizontal_flip"):
         return True

@@ -10,7 +10,7 @@ import math
 import re
 from collections.abc import Iterator, Sequence
 
-from conformance.slips.slip import Found, Slip, assigned, called, calls, functions
+from conformance.slips.slip import Found, Slip, assigned, blocks, called, calls, functions
 
 # --- results that are thrown away -----------------------------------------------------------------
 
@@ -278,6 +278,65 @@ def days_left_out(tree: ast.AST) -> Found:
                 yield ast.unparse(node), node
 
 
+# --- hidden scores --------------------------------------------------------------------------------
+
+
+def hidden_by_nought(tree: ast.AST) -> Found:
+    """Where scores that are hidden are set to nought, and a softmax of them follows: nought is a score like others."""
+    for function in functions(tree):
+        for block in blocks(function):
+            filled: dict[str, ast.expr] = {}
+            for statement in block:
+                for node in ast.walk(statement):
+                    taken = _softmax_of(node)
+                    if taken is not None and ast.unparse(taken) in filled:
+                        yield ast.unparse(filled[ast.unparse(taken)]), filled[ast.unparse(taken)]
+                    elif taken is not None and _fills_nought(taken):
+                        yield ast.unparse(taken), taken
+                for to, given in assigned(statement):
+                    filled.pop(ast.unparse(to), None)
+                    if _fills_nought(given) and _SCORES.fullmatch(ast.unparse(to)):
+                        filled[ast.unparse(to)] = given
+
+
+_SCORES = re.compile(r"(\w+_)?(scores?|logits?|sims?|att(n|ention)?|energy|dots?|weights?)")
+
+
+def _softmax_of(node: ast.AST) -> ast.expr | None:
+    if called(node) != "softmax":
+        return None
+    assert isinstance(node, ast.Call)
+    owner = node.func.value if isinstance(node.func, ast.Attribute) else None
+    named = owner is None or ast.unparse(owner) in ("F", "torch", "nn.functional")
+    return (node.args[0] if node.args else None) if named else owner
+
+
+def _fills_nought(node: ast.AST) -> bool:
+    last = (
+        node.args[1] if called(node) == "masked_fill" and isinstance(node, ast.Call) and len(node.args) == 2 else None
+    )
+    return isinstance(last, ast.Constant) and last.value == 0 and last.value is not False
+
+
+# --- blanks ---------------------------------------------------------------------------------------
+
+
+def blanks_dropped_first(tree: ast.AST) -> Found:
+    """Where blanks are taken out of a path before its repeats are merged: letters that stand there twice become one."""
+    for function in functions(tree):
+        kept = {
+            to.id
+            for node in ast.walk(function)
+            for to, given in assigned(node)
+            if isinstance(to, ast.Name) and re.search(r"!= (\w+\.)*blank", ast.unparse(given), re.IGNORECASE)
+        }
+        for node in calls(function):
+            if called(node) in ("unique_consecutive", "groupby") and node.args:
+                given = ast.unparse(node.args[0])
+                if given in kept or re.search(r"!= (\w+\.)*blank", given, re.IGNORECASE):
+                    yield ast.unparse(node), node
+
+
 THROWN = Slip(
     rule=results_thrown_away,
     asked="what a method gives",
@@ -368,4 +427,22 @@ TEMPERATURES = Slip(
     sentence="Logits are multiplied by the temperature: a high one makes the draw sure, and a low one makes it random.",
     mend="logits / temperature",
     nothing="no draw was seen whose logits are multiplied by a temperature",
+)
+NOUGHT = Slip(
+    rule=hidden_by_nought,
+    asked="the scores of what is hidden, before a softmax",
+    expected="minus infinity",
+    got="0",
+    sentence="Hidden scores are set to 0 before the softmax: what is hidden gets a share all the same.",
+    mend="scores.masked_fill(hidden, float('-inf'))",
+    nothing="no hidden scores were seen that are nought before a softmax",
+)
+BLANKS = Slip(
+    rule=blanks_dropped_first,
+    asked="the order in which a path of CTC becomes a text",
+    expected="repeats are merged, then blanks are dropped",
+    got="blanks are dropped first",
+    sentence="Blanks are dropped before repeats are merged: a letter that stands there twice becomes one.",
+    mend="merge repeats first: [c for c, _ in groupby(path) if c != blank]",
+    nothing="no path was seen whose blanks are dropped first",
 )
