@@ -14,7 +14,7 @@ from conformance.slips.slip import FALLS, RISES, VALIDATES, Found, Slip, assigne
 
 
 def logits_for_shares(tree: ast.AST) -> Found:
-    """Where logits, of which no sigmoid was taken, are compared with a half."""
+    """Where logits, of which no sigmoid is taken, are compared with a half."""
     for function in [tree, *functions(tree)]:
         shares = {
             ast.unparse(to)
@@ -29,7 +29,8 @@ def logits_for_shares(tree: ast.AST) -> Found:
             name, level = ast.unparse(node.left), node.comparators[0]
             if not re.fullmatch(r"(\w+[._])?logits?", name) or not isinstance(level, ast.Constant) or name in shares:
                 continue
-            if level.value == 0.5:
+            either = re.search(rf"(sigmoid|expit)(\(\))?\({re.escape(name)}\)", ast.unparse(function), re.IGNORECASE)
+            if level.value == 0.5 and not either:
                 yield ast.unparse(node), node
 
 

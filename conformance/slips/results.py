@@ -286,6 +286,7 @@ def hidden_by_nought(tree: ast.AST) -> Found:
     for function in functions(tree):
         for block in blocks(function):
             filled: dict[str, ast.expr] = {}
+            hidden: set[str] = set()
             for statement in block:
                 for node in ast.walk(statement):
                     taken = _softmax_of(node)
@@ -294,9 +295,12 @@ def hidden_by_nought(tree: ast.AST) -> Found:
                     elif taken is not None and _fills_nought(taken):
                         yield ast.unparse(taken), taken
                 for to, given in assigned(statement):
-                    filled.pop(ast.unparse(to), None)
-                    if _fills_nought(given) and _SCORES.fullmatch(ast.unparse(to)):
-                        filled[ast.unparse(to)] = given
+                    name = ast.unparse(to)
+                    filled.pop(name, None)
+                    if _fills_nought(given) and _SCORES.fullmatch(name) and name not in hidden:
+                        filled[name] = given
+                    elif called(given) == "masked_fill":
+                        hidden.add(name)  # rows of which nothing is left may become nought after that
 
 
 _SCORES = re.compile(r"(\w+_)?(scores?|logits?|sims?|att(n|ention)?|energy|dots?|weights?)")
