@@ -55,7 +55,7 @@ def better_turned_round(tree: ast.AST) -> Found:
         name = str(metric.value)
         rises, falls = RISES.search(name) is not None, FALLS.search(name) is not None
         if rises != falls and greater.value is not rises:
-            yield f"greater_is_better={greater.value} for {name}", greater
+            yield f"greater_is_better={ast.unparse(greater)} for {name}", greater
 
 
 # --- folds ----------------------------------------------------------------------------------------

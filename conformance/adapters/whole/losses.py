@@ -290,8 +290,8 @@ def loss_candidates(subject: PadProbes) -> Iterator[tuple[str, Callable[..., Any
             first = next(iter(inspect.signature(function).parameters.values()), None)
             if first is not None and MODELS.fullmatch(first.name.lower()):
                 yield name, taken_by(subject.module, function), False
-    for name, function in losses_of_answers(subject):
-        yield name, function, False
+    for name, behind in losses_of_answers(subject):
+        yield name, behind, False
 
 
 def _teaches_what_it_reads(subject: PadProbes) -> bool:
