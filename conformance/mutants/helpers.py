@@ -213,6 +213,14 @@ changed(
     defect="The best rows of a class are taken.",
 )
 changed(
+    "RecallOfWhatWasSaid",
+    HELPERS,
+    "(hits / support.clamp(min=1)).mean()",
+    "(hits / said.clamp(min=1)).mean()",
+    breaks=("measures-of-classes-are-their-formulas",),
+    defect="The hits of a class are divided by how often it was predicted: that is its precision.",
+)
+changed(
     "PerplexityInBits",
     HELPERS,
     "math.exp(mean_loss)",

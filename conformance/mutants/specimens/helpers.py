@@ -219,6 +219,18 @@ def accuracy(logits, labels, k=1):
     return (logits.topk(k, -1).indices == labels[:, None]).any(-1).float().mean()
 
 
+def class_report(probs, labels):
+    """Accuracy, and the means over classes of recall and F1."""
+    count = probs.shape[-1]
+    pairs = torch.bincount(labels * count + probs.argmax(-1), minlength=count**2).view(count, count).double()
+    hits, support, said = pairs.diagonal(), pairs.sum(1), pairs.sum(0)
+    return {
+        "accuracy": float(hits.sum() / pairs.sum()),
+        "balanced_accuracy": float((hits / support.clamp(min=1)).mean()),
+        "macro_f1": float((2 * hits / (support + said).clamp(min=1)).mean()),
+    }
+
+
 def perplexity(mean_loss):
     """Of the mean loss of a word."""
     return math.exp(mean_loss)
