@@ -174,6 +174,8 @@ class _Works:
         self.classes = _module_classes(tree)
         made = [node for node in tree.body if isinstance(node, ast.Assign) and _calls(node.value) & self.classes]
         self.models = {target.id for node in made for target in node.targets if isinstance(target, ast.Name)}
+        for node in (one for one in tree.body if isinstance(one, ast.Assign) and _is_moved(one.value, self.models)):
+            self.models |= {target.id for target in node.targets if isinstance(target, ast.Name)}
 
     def why(self, statement: ast.stmt) -> str:
         """What a statement does; "" for a definition, and for what only a program's start runs."""
@@ -193,6 +195,15 @@ class _Works:
             return "it asks for weights"
         runs = any(holder in self.models and not _KEEPS.fullmatch(method) for holder, method in methods)
         return "it runs a model" if runs or called & self.models else ""
+
+
+def _is_moved(value: ast.expr, models: set[str]) -> bool:
+    """Whether a value is one of these models by another name: `model.to(device)`, `torch.compile(model)`."""
+    if isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute) and _KEEPS.fullmatch(value.func.attr):
+        value = value.func.value
+    elif isinstance(value, ast.Call) and re.search(r"(compile|DataParallel)$", ast.unparse(value.func)) and value.args:
+        value = value.args[0]
+    return isinstance(value, ast.Name) and value.id in models
 
 
 def _module_classes(tree: ast.Module) -> set[str]:

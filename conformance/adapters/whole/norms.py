@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from weakref import WeakKeyDictionary
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from conformance.adapters.whole.findings import Finding, once
 from conformance.adapters.whole.flow import PRODUCTS, base_name, carriers, moves, operands, pointwise, projection
@@ -324,6 +324,7 @@ def perceptrons(record: Record) -> list[Network]:
 def _is_called_so(network: Network) -> bool:
     record = network.record
     around = record.around(record.call_of(network.second))
+    around = [call for call in around if type(call.module) is not nn.Sequential]  # which says nothing
     both = next((call for call in around if network.first.number in call.ops), None)
     return both is not None and families_of(type(both.module).__name__) == {"feed-forward"}
 
