@@ -319,14 +319,15 @@ _LOGARITHM = re.compile(r"log\(2|log2|LN_?2|0\.693|1\.44", re.IGNORECASE)
 
 
 def nats_called_bits(tree: ast.AST) -> Found:
-    """Where a function that is named after bits gives a sum of losses by a number, and its file knows no logarithm
-    of 2."""
-    if _LOGARITHM.search(ast.unparse(tree)):
-        return
+    """Where a function that is named after bits gives a sum of losses by a number, and neither it nor what calls it
+    knows a logarithm of 2."""
+    lines = ast.unparse(tree).splitlines()
     for function in functions(tree):
-        if not re.search(r"(^|_)(bits?|bp[bcd])(_|$)", function.name.lower()):
+        text = ast.unparse(function)
+        if not re.search(r"(^|_)(bits?|bp[bcd])(_|$)", function.name.lower()) or not _OF_LOSSES.search(text):
             continue
-        if not re.search(r"\bnats?\b|nll|loss|cross_entropy", ast.unparse(function)):
+        callers = (line for line in lines if f"{function.name}(" in line)
+        if _LOGARITHM.search(text) or any(map(_LOGARITHM.search, callers)):
             continue
         for node in ast.walk(function):
             if (
@@ -335,6 +336,9 @@ def nats_called_bits(tree: ast.AST) -> Found:
                 and isinstance(node.value.op, ast.Div)
             ):
                 yield f"{function.name}: {ast.unparse(node.value)}", node
+
+
+_OF_LOSSES = re.compile(r"\bnats?\b|nll|loss|cross_entropy")
 
 
 # --- unions ---------------------------------------------------------------------------------------
