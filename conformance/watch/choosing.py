@@ -112,15 +112,9 @@ def copied_before_the_split(run: Any) -> Iterator[Chosen]:
                 if is_one and before.statement.lineno < call.lineno:
                     yield Chosen(called, ast.unparse(before.value.func), source.place(call))  # type: ignore[attr-defined]
         for one in bindings(source):  # parts that are cut out of what was copied
-            of = (
-                one.value.value.id
-                if isinstance(one.value, ast.Subscript) and isinstance(one.value.value, ast.Name)
-                else ""
-            )
-            before = copied.get(of, one)
-            is_cut = isinstance(one.value, ast.Subscript) and isinstance(one.value.slice, ast.Slice)
-            is_behind = before.statement.lineno < one.statement.lineno
-            if is_cut and is_behind and names_judging(one.name):
+            cut = one.value if isinstance(one.value, ast.Subscript) and isinstance(one.value.slice, ast.Slice) else None
+            before = copied.get(cut.value.id) if cut is not None and isinstance(cut.value, ast.Name) else None
+            if before is not None and before.statement.lineno < one.statement.lineno and names_judging(one.name):
                 yield Chosen(one.name, ast.unparse(before.value.func), source.place(one.statement))  # type: ignore[attr-defined]
 
 

@@ -324,8 +324,8 @@ def perceptrons(record: Record) -> list[Network]:
 def _is_called_so(network: Network) -> bool:
     record = network.record
     around = record.around(record.call_of(network.second))
-    around = [call for call in around if type(call.module) is not nn.Sequential]  # which says nothing
-    both = next((call for call in around if network.first.number in call.ops), None)
+    named = (call for call in around if type(call.module) is not nn.Sequential)
+    both = next((call for call in named if network.first.number in call.ops), None)
     return both is not None and families_of(type(both.module).__name__) == {"feed-forward"}
 
 
