@@ -113,9 +113,9 @@ def copied_before_the_split(run: Any) -> Iterator[Chosen]:
                     yield Chosen(called, ast.unparse(before.value.func), source.place(call))  # type: ignore[attr-defined]
         for one in bindings(source):  # parts that are cut out of what was copied
             cut = one.value if isinstance(one.value, ast.Subscript) and isinstance(one.value.slice, ast.Slice) else None
-            before = copied.get(cut.value.id) if cut is not None and isinstance(cut.value, ast.Name) else None
-            if before is not None and before.statement.lineno < one.statement.lineno and names_judging(one.name):
-                yield Chosen(one.name, ast.unparse(before.value.func), source.place(one.statement))  # type: ignore[attr-defined]
+            whole = copied.get(cut.value.id) if cut is not None and isinstance(cut.value, ast.Name) else None
+            if whole is not None and whole.statement.lineno < one.statement.lineno and names_judging(one.name):
+                yield Chosen(one.name, ast.unparse(whole.value.func), source.place(one.statement))  # type: ignore[attr-defined]
 
 
 def _copies(call: ast.Call) -> bool:
