@@ -27,8 +27,8 @@ from conformance.draw import Draw
 from conformance.evidence import Evidence, all_of, close, note, true
 from conformance.protocol import Array, NotProvided
 
-SEGMENT, MOST = 8, 65
-"""How many tokens are fed at once, and how many in all."""
+SEGMENT, MOST, WIDEST = 8, 65, 40
+"""How many tokens are fed at once, how many in all, and the widest window that is written through."""
 _MEMORY = re.compile(r"mems|memories")
 _LENGTHS = "mem|cache|past|window|max_"
 
@@ -75,7 +75,7 @@ def keeps_the_newest(impl: Any, draw: Draw) -> Evidence:
 def _written_with_a_cache(subject: Any) -> Iterator[Evidence]:
     """For each of its writers that feeds a cache, its steps against one pass; beyond its window, where it says one."""
     window = subject.window_length() or 0
-    fits = NEW < window <= MOST and window + 2 * NEW <= (subject.longest or MOST + 2 * NEW)
+    fits = NEW < window <= WIDEST and window + 2 * NEW <= (subject.longest or MOST)
     with suppress(NotProvided):
         for writer in writers(subject):
             data = prompt(subject, writer.rows, 78)

@@ -98,7 +98,8 @@ def _unseen_of_rows(sample: Called) -> Iterator[Trouble]:
     if not whole:
         raise OtherKind("it gives no items")
     pads = any("pad" in name and value == 0 and type(value) is int for name, value in sample.settings.items())
-    if float(counts[[2, 4, 6]].sum()) > whole / 8:
+    told = re.search(r"seen|histor|exclude|visited|user_items", sample.arguments.parameter_of["seen"].lower())
+    if told and float(counts[[2, 4, 6]].sum()) > whole / 8:
         yield Trouble(f"{sample.name} draws items that were seen.", "items that were not seen", "2, 4, 6")
     elif pads and counts[0]:
         got = shown([n for n, count in enumerate(counts.tolist()) if count])

@@ -146,7 +146,7 @@ def _scale_is_named(core: AttentionCore, got: float) -> bool:
 
 _UNSCALED = re.compile(
     r"\b(no|without|un|not|omits?|omitted|omitting)[ -]?scal|"
-    r"\b(no|not|without|omits?|omitting)\b[^.\n]{0,24}(scaling|sqrt|divi(sion|ded))|\bm?t5(config)?\b",
+    r"\b(no|not|without|omits?|omitting)\b[^.\n]{0,24}(scaling|sqrt|division)|\bm?t5(config)?\b",
     re.IGNORECASE,
 )
 """Words by which authors say that scores are left unscaled."""

@@ -42,6 +42,16 @@ _OF_PATHS = re.compile(r"(?i)drop_?path|stochastic_?depth")
 _DROPOUTS = (nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.AlphaDropout)
 
 
+def _called_at(source: str, name: str) -> int | None:
+    """Which line of a class calls a function, but those of methods that train."""
+    method = ""
+    for number, line in enumerate(source.splitlines()):
+        method = found[1] if (found := re.match(r"\s*def (\w+)", line)) else method
+        if f"{name}(" in line and not re.search(r"train|fit|step", method):
+            return number
+    return None
+
+
 @dataclass(frozen=True)
 class Dropped:
     """One dropout that acted. rate: its probability, None when unknown; what: in words; place: file:line."""
@@ -187,7 +197,7 @@ class DropProbes(RunningModel):
                 continue
             for function in used_functions(cls) if "self.training" not in found[0] else ():
                 said = f"{function.__name__} {inspect.getdoc(function) or ''}"
-                called = next((n for n, x in enumerate(found[0].splitlines()) if f"{function.__name__}(" in x), None)
+                called = _called_at(found[0], function.__name__)
                 if called is not None and _FOR_TRAINING.search(said) and _DRAWS.search(text_of(function)):
                     return Dropped(None, function.__name__, f"{found[1]}:{found[2] + called}")
             if any(True for _ in part.children()):

@@ -276,9 +276,10 @@ def _forms(subject: PadProbes, function: Callable[..., Any]) -> Iterator[tuple[b
 
 def loss_candidates(subject: PadProbes) -> Iterator[tuple[str, Callable[..., Any], bool]]:
     """forward if it takes labels or computes a loss of the words that it reads, methods of the model, and functions of
-    its file that take a model first, or its answer."""
+    its file that take a model first, or, of a forward that gives no loss, its answer."""
     cls = type(subject.module)
-    if labels_of(subject) or switch_of(subject) or _teaches_what_it_reads(subject):
+    gives_a_loss = labels_of(subject) or switch_of(subject) or _teaches_what_it_reads(subject)
+    if gives_a_loss:
         yield "forward", cls.forward, True
     for name, function in inspect.getmembers(cls, inspect.isfunction):
         own = not function.__module__.startswith("torch")
@@ -290,7 +291,7 @@ def loss_candidates(subject: PadProbes) -> Iterator[tuple[str, Callable[..., Any
             first = next(iter(inspect.signature(function).parameters.values()), None)
             if first is not None and MODELS.fullmatch(first.name.lower()):
                 yield name, taken_by(subject.module, function), False
-    for name, behind in losses_of_answers(subject):
+    for name, behind in losses_of_answers(subject) if not gives_a_loss else ():
         yield name, behind, False
 
 

@@ -277,6 +277,7 @@ BINARY = """
         (F1_OF_PREDICTIONS, "", "", 0),
         (F1_OF_PREDICTIONS, "/ n_classes", "/ (n_classes - 1)", 1),
         (BINARY, "", "", None),
+        (EVALUATES, "k = probs.shape[1]", "k, labels = probs.shape[1], labels[labels != 0]", None),
     ],
 )
 def test_measures_of_classes_are_what_their_names_say(functions, text, old, new, wrong):
@@ -300,7 +301,16 @@ NEGATIVES = """
 
 @pytest.mark.parametrize(
     ("old", "new", "wrong"),
-    [("", "", 0), ("(1, n_items + 1,", "(0, n_items,", 1), ("range(tries)", "range(0)", 1)],
+    [
+        ("", "", 0),
+        ("(1, n_items + 1,", "(0, n_items,", 1),
+        ("range(tries)", "range(0)", 1),
+        (
+            "(seen, shape, n_items, tries=20):",
+            "(items, shape, n_items, tries=0):\n        seen = items",
+            0,
+        ),  # its own only
+    ],
 )
 def test_negatives_of_rows_of_items(functions, old, new, wrong):
     found = examine(functions(NEGATIVES.replace(old, new) if old else NEGATIVES))
