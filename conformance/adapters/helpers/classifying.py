@@ -62,7 +62,10 @@ def measures_of_pairs(measure: Called) -> Iterator[Trouble]:
     pairs = torch.zeros(3, 3, dtype=torch.long).index_put((LABELS, PREDICTED), torch.tensor(1), accumulate=True)
     for form in (pairs, pairs.double(), pairs.numpy()):
         with suppress(Exception):
-            yield from _judged(measure, _known(measure, measure(pairs=form)))
+            named = re.sub(
+                r"^(average|avg|mean)_(?=recall)", "macro_", measure.name
+            )  # of scores it may be one of ranks
+            yield from _judged(measure, _known(named, measure(pairs=form)))
             return
     raise OtherKind("it takes no table of pairs")
 
@@ -94,13 +97,13 @@ def _numbers(measure: Called) -> list[tuple[str, float]]:
             made = measure(scores=given, labels=labels, count=3)
         except Exception:
             continue
-        return _known(measure, made)
+        return _known(measure.name, made)
     return []
 
 
-def _known(measure: Called, made: Any) -> list[tuple[str, float]]:
+def _known(function: str, made: Any) -> list[tuple[str, float]]:
     """What is made, but for what has no known formula, by its names; the name of the function where it has none."""
-    named = [(name or measure.name, value) for name, value in named_parts(made)]
+    named = [(name or function, value) for name, value in named_parts(made)]
     return [(name, number) for name, value in named if _allowed(name) and (number := _number(value)) is not None]
 
 
@@ -109,7 +112,7 @@ def _number(value: Any) -> float | None:
         found = tensor(value)
     except OtherKind:
         return None
-    return float(found) if found.numel() == 1 else None
+    return float(found) if found.numel() == 1 and not bool(found.isnan().any()) else None
 
 
 def _allowed(name: str) -> Sequence[float]:
@@ -145,8 +148,8 @@ def _formulas() -> list[tuple[str, Sequence[float]]]:
         (rf"(\w+_)?(weighted_?f_?1|f_?1_?weighted){end}", [float((f1 * support).sum() / whole)]),
         (rf"(\w+_)?(micro_?f_?1|f_?1_?micro){end}", [accuracy]),
         (rf"((val|test|eval)_)?f_?1{end}", [*macro, *open_mean(f1)]),
-        (r"((macro|average|avg|mean)_precision|precision_(macro|mean))", [mean_precision, float(precision[1:].mean())]),
-        (r"((macro|average|avg|mean)_recall|recall_(macro|mean))", [mean_recall, float(recall[1:].mean())]),
+        (r"macro_precision|precision_macro", [mean_precision, float(precision[1:].mean())]),
+        (r"macro_recall|recall_macro", [mean_recall, float(recall[1:].mean())]),
         (rf"((val|test|eval)_)?precision{end}", open_mean(precision)),
         (rf"((val|test|eval)_)?(recall|sensitivity){end}", open_mean(recall)),
         (r"specificity", open_mean(true_negatives)),

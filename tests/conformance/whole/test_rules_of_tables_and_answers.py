@@ -258,6 +258,11 @@ F1_OF_PREDICTIONS = """
             scores.append(2 * hits / ((y_pred == c).sum() + (y_true == c).sum()))
         return sum(scores) / n_classes
 """
+OF_RANKS = """
+    def average_precision(scores, labels):
+        hits = labels[scores.argsort(descending=True)].cumsum(0)
+        return hits[0]
+"""
 BINARY = """
     def f1_binary(preds, labels):
         hits = ((preds == 1) & (labels == 1)).sum()
@@ -276,6 +281,7 @@ BINARY = """
         (OF_PAIRS, "'''Rows of the table are true classes.'''\n        ", "", None),
         (F1_OF_PREDICTIONS, "", "", 0),
         (F1_OF_PREDICTIONS, "/ n_classes", "/ (n_classes - 1)", 1),
+        (OF_RANKS, "", "", None),
         (BINARY, "", "", None),
         (EVALUATES, "k = probs.shape[1]", "k, labels = probs.shape[1], labels[labels != 0]", None),
     ],
