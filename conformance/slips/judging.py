@@ -60,8 +60,9 @@ def better_turned_round(tree: ast.AST) -> Found:
 
 # --- folds ----------------------------------------------------------------------------------------
 
-_MODEL = re.compile(r"(\w+_)?(model|net|network|clf|classifier)(_\w+)?")
-_MADE_ANEW = re.compile(r"load_state_dict|deepcopy|reset|clone\(|init_weights|reinit")
+_MODEL = re.compile(r"(\w+_)?(model|net|network|clf|classifier)\d*")
+_MADE_ANEW = re.compile(r"load_state_dict|deepcopy|reset|clone\(|\.apply\(|reinit|init_")
+_FOLDS = re.compile(r"(?<![a-z])(k_?)?folds?(?![a-z])|\b[a-z]?kf\b", re.IGNORECASE)
 _TRAINS = re.compile(r"fit\w*|\w*train\w*|run_epoch\w*|learn\w*")
 
 
@@ -90,7 +91,7 @@ def _made_before(block: list[ast.stmt]) -> Iterator[tuple[ast.stmt, str, ast.exp
 
 
 def _is_over_folds(loop: ast.For) -> bool:
-    return re.search(r"fold|\bkf\b|skf|gkf", f"{ast.unparse(loop.target)} {ast.unparse(loop.iter)}", re.I) is not None
+    return _FOLDS.search(f"{ast.unparse(loop.target)} {ast.unparse(loop.iter)}") is not None
 
 
 def _is_trained(call: ast.Call, name: str) -> bool:
@@ -102,12 +103,16 @@ def _is_trained(call: ast.Call, name: str) -> bool:
 
 _TEST = re.compile(r"(\w+[._])?test(_\w+)?", re.IGNORECASE)
 _KEEPS = re.compile(r"deepcopy|state_dict|torch\.save|\.clone\(|save_")
+_HAS_VALIDATION = re.compile(
+    r"\b(val(id(ation)?)?_(?!loss|acc|score|f1|ppl|metric|auc|best|every|freq|step|interval|mode)"
+    r"|dev_(set|data|rows|texts|loader|examples|pairs))\w*"
+)
+"""Names of data to choose by: "val" alone may be a value, and "dev" a device."""
 
 
 def states_of_the_test(tree: ast.AST) -> Found:
     """Where a state is kept when the figure of the test is the best so far, and the script has a validation part."""
-    text = ast.unparse(tree)
-    if not re.search(rf"\b({VALIDATES})(_\w+)?\b", text):
+    if not _HAS_VALIDATION.search(ast.unparse(tree)):
         return
     for loop in (node for node in ast.walk(tree) if isinstance(node, ast.For | ast.While)):
         figures = {
@@ -140,18 +145,26 @@ def parts_without_an_end(tree: ast.AST) -> Found:
             for to, given in (pair for one in block for pair in assigned(one)):
                 named = ast.unparse(to)
                 part = "test" if _TEST.fullmatch(named) else "validation" if _OF_VALIDATION.fullmatch(named) else ""
-                found = [one for one in ast.walk(given) if isinstance(one, ast.Compare)]
+                chosen = _chosen_by(given)
                 if (
                     part
-                    and len(found) == 1
-                    and len(found[0].ops) == 1
-                    and isinstance(found[0].ops[0], ast.Gt | ast.GtE)
+                    and len(chosen) == 1
+                    and len(chosen[0].ops) == 1
+                    and isinstance(chosen[0].ops[0], ast.Gt | ast.GtE)
                 ):
-                    begins[part] = ast.unparse(found[0].left), ast.unparse(found[0].comparators[0]), found[0]
+                    begins[part] = ast.unparse(chosen[0].left), ast.unparse(chosen[0].comparators[0]), chosen[0]
         if len(begins) == 2:
             (of, first, place), (other, second, _) = begins["validation"], begins["test"]
             if of == other and first != second:
                 yield f"{ast.unparse(place)}, beside {other} from {second} on", place
+
+
+def _chosen_by(given: ast.expr) -> list[ast.Compare]:
+    """The comparisons by which rows are chosen: ``[r for r in rows if ...]``, ``rows[...]``."""
+    loops = [loop for node in ast.walk(given) for loop in getattr(node, "generators", ())]
+    choosing = [test for loop in loops for test in loop.ifs]
+    choosing += [node.slice for node in ast.walk(given) if isinstance(node, ast.Subscript)]
+    return [one for part in choosing for one in ast.walk(part) if isinstance(one, ast.Compare)]
 
 
 # --- counts ---------------------------------------------------------------------------------------
@@ -173,7 +186,9 @@ def whole_masks_counted(tree: ast.AST) -> Found:
             if not isinstance(owner, ast.Name) or not _MASK.fullmatch(owner.id):
                 continue
             takes = re.search(rf"\[{owner.id}\]|\* {owner.id}\b|\b{owner.id} \*", text)
-            if takes and not re.search(rf"\b{owner.id}\.(\w+\(\)\.)?sum\(", text):
+            if takes and not re.search(
+                rf"\b{owner.id}\.(\w+\(\)\.)?(sum|count_nonzero)\(|(sum|nonzero)\({owner.id}\b", text
+            ):
                 yield ast.unparse(value), value
 
 

@@ -342,7 +342,7 @@ def _fitted_before_the_cut(tree: ast.AST) -> Found:
 
 
 _SCALER = re.compile(
-    r"\w*(scaler|normali[sz]er|standardi[sz]er|whiten\w*)|(fit|make|build)_\w*(scal|norm|stat)\w*", re.IGNORECASE
+    r"\w*(scaler|normali[sz]er|standardi[sz]er)|fit_(\w+_)?(scaling|normali[sz]ation|stat(istic)?s)", re.IGNORECASE
 )
 
 
@@ -444,7 +444,7 @@ def _mirrors(node: ast.Call | ast.Subscript) -> bool:
     """Whether it turns the last axis of a picture round."""
     if isinstance(node, ast.Subscript):
         parts = node.slice.elts if isinstance(node.slice, ast.Tuple) else []
-        return bool(parts) and ast.unparse(parts[-1]) == "::-1"
+        return len(parts) not in (0, 3) and ast.unparse(parts[-1]) == "::-1"  # of three, the last may be the colours
     name = called(node)
     if name in ("hflip", "fliplr", "RandomHorizontalFlip", "horizontal_flip"):
         return True

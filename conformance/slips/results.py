@@ -1,7 +1,7 @@
 """Slips of what is made of answers, that the text of a file shows by itself: results that are thrown away, counts of
 pairs that count once, gains of another logarithm, answers that stay sorted, softmaxes under a cross-entropy, a
 temperature that sharpens, a warm-up of another power, spans that fall together or are left open, days that are left
-out."""
+out, scores that are hidden by nought, blanks that are dropped first."""
 
 from __future__ import annotations
 
@@ -292,14 +292,14 @@ def hidden_by_nought(tree: ast.AST) -> Found:
                     taken = _softmax_of(node)
                     if taken is not None and ast.unparse(taken) in filled:
                         yield ast.unparse(filled[ast.unparse(taken)]), filled[ast.unparse(taken)]
-                    elif taken is not None and _fills_nought(taken):
+                    elif taken is not None and _fills_nought(taken) and _owner(taken) not in hidden:
                         yield ast.unparse(taken), taken
                 for to, given in assigned(statement):
                     name = ast.unparse(to)
                     filled.pop(name, None)
                     if _fills_nought(given) and _SCORES.fullmatch(name) and name not in hidden:
                         filled[name] = given
-                    elif called(given) == "masked_fill":
+                    elif re.search(r"inf|finfo|\de\d|mask", ast.unparse(given)):
                         hidden.add(name)  # rows of which nothing is left may become nought after that
 
 
@@ -313,6 +313,11 @@ def _softmax_of(node: ast.AST) -> ast.expr | None:
     owner = node.func.value if isinstance(node.func, ast.Attribute) else None
     named = owner is None or ast.unparse(owner) in ("F", "torch", "nn.functional")
     return (node.args[0] if node.args else None) if named else owner
+
+
+def _owner(node: ast.expr) -> str:
+    """What a method is called on."""
+    return ast.unparse(node.func.value) if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) else ""
 
 
 def _fills_nought(node: ast.AST) -> bool:

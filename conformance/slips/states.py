@@ -109,7 +109,7 @@ def _moves_average(call: ast.Call) -> bool:
 # --- statistics that are not saved ----------------------------------------------------------------
 
 _STATISTICS = re.compile(r"(\w+_)?(means?|stds?|vars?|locs?|scales?|cent(er|re)s?|mins?|max|medians?|mu|sigma)(_\w+)?")
-_FITS = re.compile(r"_?(fit|calibrat|set_|estimate|learn|measure|adapt|standardi)\w*")
+_FITS = re.compile(r"_?(fit|calibrat|estimate|standardi)\w*")
 
 
 def statistics_not_saved(tree: ast.AST) -> Found:

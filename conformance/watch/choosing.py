@@ -114,7 +114,9 @@ def copied_before_the_split(run: Any) -> Iterator[Chosen]:
         for one in bindings(source):  # parts that are cut out of what was copied
             cut = one.value if isinstance(one.value, ast.Subscript) and isinstance(one.value.slice, ast.Slice) else None
             whole = copied.get(cut.value.id) if cut is not None and isinstance(cut.value, ast.Name) else None
-            if whole is not None and whole.statement.lineno < one.statement.lineno and names_judging(one.name):
+            if whole is None or source.function(whole.statement) is not source.function(one.statement):
+                continue
+            if whole.statement.lineno < one.statement.lineno and names_judging(one.name):
                 yield Chosen(one.name, ast.unparse(whole.value.func), source.place(one.statement))  # type: ignore[attr-defined]
 
 

@@ -34,16 +34,17 @@ class Outside:
 
     def give(self, original: Any, module: nn.Module, *rest: Any, **keywords: Any) -> Any:
         result = original(module, *rest, **keywords)
-        if not self.steps and not any(one in self.loaded for one in module.parameters()):
-            self.random.update((one, True) for one in result.values() if isinstance(one, Tensor))
+        with self.watcher.looking():
+            if not self.steps and not any(one in self.loaded for one in module.parameters()):
+                self.random.update((one, True) for one in result.values() if isinstance(one, Tensor))
         return result
 
     def load(self, original: Any, module: nn.Module, *rest: Any, **keywords: Any) -> Any:
         result = original(module, *rest, **keywords)
-        state = [*rest, *keywords.values()][0].values()
-        if not all(one in self.random for one in state if isinstance(one, Tensor)):
-            for one in module.parameters():
-                self.loaded[one] = True
+        with self.watcher.looking():
+            state = keywords["state_dict"] if "state_dict" in keywords else rest[0]
+            if not all(one in self.random for one in state.values() if isinstance(one, Tensor)):
+                self.loaded.update((one, True) for one in module.parameters())
         return result
 
     def look(self, optimizer: Optimizer) -> None:

@@ -55,6 +55,8 @@ FOLDS = "def run(folds, data):\n    {before}\n    for {loop}:\n        {inside}\
         ("model = Net()", "train, held in kfold.split(data)", "model.load_state_dict(first)", False),
         ("model = Net()", "train in range(3)", "pass", False),
         ("model = args.model", "train, held in kfold.split(data)", "pass", False),
+        ("model = Net()", "train in unfolded", "pass", False),
+        ("model = Net()", "train, held in kfold.split(data)", "model.apply(init)", False),
     ],
 )
 def test_each_fold_has_its_own_model(before, loop, inside, is_told):
@@ -94,6 +96,7 @@ def test_states_are_chosen_by_the_validation(rows, test, keeps, is_told):
         ("[r for r in rows if a <= r.day < b]", "[r for r in rows if r.day >= b]", False),
         ("rows[days >= a]", "rows[weeks >= b]", False),
         ("rows[days >= a]", "rows[days < b]", False),
+        ("(days >= a).float()", "(days >= b).float()", False),  # answers, and no parts
     ],
 )
 def test_the_validation_ends_where_the_test_begins(val, test, is_told):
@@ -109,6 +112,7 @@ def test_the_validation_ends_where_the_test_begins(val, test, is_told):
         ("return (error * mask).sum() / mask.numel()", True),
         ("total += error[mask].sum()\n    count += mask.sum()", False),
         ("total += error.sum()\n    count += mask.numel()", False),
+        ("n = torch.sum(mask)\n    return (error * mask).sum() / mask.numel()", False),
         ("share = mask.sum() / mask.numel()\n    return (error * mask).sum() / share", False),
     ],
 )
@@ -146,6 +150,11 @@ def test_returns_shrink_by_rewards(put, is_told):
             "    return scores.softmax(-1)",
             False,
         ),
+        (
+            "scores = scores.masked_fill(hidden, -math.inf)\n    return scores.masked_fill(empty, 0.0).softmax(-1)",
+            False,
+        ),
+        ("scores = scores + mask\n    scores = scores.masked_fill(empty, 0)\n    return scores.softmax(-1)", False),
     ],
 )
 def test_hidden_scores_are_minus_infinity(body, is_told):
@@ -182,7 +191,13 @@ def test_figures_in_bits_are_in_bits(name, value, is_told):
 
 @pytest.mark.parametrize(
     ("made", "is_told"),
-    [("Scaler(rows)", True), ("fit_scaler(rows)", True), ("Scaler(train)", False), ("Model(rows)", False)],
+    [
+        ("Scaler(rows)", True),
+        ("fit_scaler(rows)", True),
+        ("Scaler(train)", False),
+        ("Model(rows)", False),
+        ("make_state(rows)", False),
+    ],
 )
 def test_a_scaler_is_made_of_the_training_part(made, is_told):
     text = f"def main(rows):\n    train, val, test = split_by_day(rows)\n    scaler = {made}"
@@ -193,3 +208,13 @@ def test_a_threshold_is_not_chosen_by_what_is_held_out():
     text = "def main(y, oof, held, val):\n    level = best_threshold(y[{part}], oof[{part}])"
     assert told(parts.THRESHOLDS, text.format(part="held"))
     assert not told(parts.THRESHOLDS, text.format(part="val"))
+
+
+def test_what_may_be_no_validation_is_none_to_choose_by():
+    text = CHOOSES.format(rows="test_rows", test="score > best", keeps="torch.save(model.state_dict(), path)")
+    for other in ("dev", "dev_id", "val", "val_loss"):
+        assert not told(slips.CHOSEN, text.replace("val_rows", other))
+    config = (
+        "def run(folds):\n    model_config = Config()\n    for fold in folds:\n        train_fold(fold, model_config)"
+    )
+    assert not told(slips.FOLDS, config)

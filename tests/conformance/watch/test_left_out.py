@@ -85,6 +85,12 @@ DOWN, RESTS, WHOLE = "run-schedule-comes-down", "run-adapted-maps-rest", "run-ad
         (TOWERS + "fit(towers.tower, sgd(towers.tower), loss=towers.loss)", LEFT_OUT, None),
         ("head.load_state_dict(nn.Linear(4, 3).state_dict())\nfit(model, sgd(body, scaled))", LEFT_OUT, None),
         (
+            "head.load_state_dict(strict=False, state_dict=nn.Linear(4, 3).state_dict())\n"
+            "fit(model, sgd(body, scaled))",
+            LEFT_OUT,
+            None,
+        ),
+        (
             "optimizer = sgd(model, scaled)\n"
             "fit(model, optimizer, torch.optim.lr_scheduler.OneCycleLR(optimizer, 0.1, total_steps=96))",
             DOWN,

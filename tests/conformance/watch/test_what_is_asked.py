@@ -450,6 +450,14 @@ TEST, SEED, COPIES = (
         (COPIES, "oversample = random_split = list; train = random_split(oversample([1]))", FAIL),
         (COPIES, "oversample = random_split = list; rows = oversample([1])\ntrain = random_split(rows)", FAIL),
         (COPIES, "oversample = random_split = list; train = random_split([1]); rows = oversample(train)", NOT_SEEN),
+        (COPIES, "oversample = list; rows = oversample([1, 2])\ntest, train = rows[:1], rows[1:]", FAIL),
+        (COPIES, "oversample = list; rows = [1, 2]\ntest, train = rows[:1], oversample(rows[1:])", NOT_SEEN),
+        (
+            COPIES,
+            "oversample = list\ndef one(rows):\n    rows = oversample(rows)\n    return rows\n"
+            "def two(rows):\n    test = rows[:1]\n    return test",
+            NOT_SEEN,
+        ),
         (COPIES, "upsample = str; words = upsample('a b').split(' ')", NOT_SEEN),
         (COPIES, "split_heads = list; heads = split_heads(ids.repeat(2, 1))", NOT_SEEN),
     ],
