@@ -1,5 +1,5 @@
 """Slips of order and place: numbers of texts, two tables of names, what is nearest, ends, groups, ranks, heads,
-starts."""
+starts, columns of one table."""
 
 from __future__ import annotations
 
