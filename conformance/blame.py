@@ -38,7 +38,8 @@ RULES = (
     Rule("attention-mask-hides-completely", _NUMBER),
     Rule(
         "attention-rotation-keeps-lengths|attention-rotated-scores-depend-on-distance",
-        r"repeat|interleave|tile\(|cat\(\s*[\[(]\s*\w*(freq|sin|cos|emb|ang|theta)",
+        r"(?=.*(freq|sin|cos|emb|(?<![a-z])ang|theta|rot|pos|phase)).*(repeat|interleave|tile\(|stack\()"
+        r"|cat\(\s*[\[(]\s*\w*(freq|sin|cos|emb|ang|theta)",
     ),
     Rule(r".*padding-changes-nothing", r"pad\w*\s*=\s*None", r"not hidden", at=r"pad\w*\s*=\s*None"),
     Rule("blocks-have-their-own-parameters", r"ModuleList|\]\s*\*|\*\s*\["),

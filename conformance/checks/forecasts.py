@@ -279,6 +279,23 @@ def missing_numbers_teach(impl: Any, draw: Draw) -> Evidence:
     )
 
 
+@check("forecasts-do-not-read-what-they-forecast", roles=("module",))
+def forecasts_read_no_answer(impl: Any, draw: Draw) -> Evidence:
+    """Where forward is given the values that its loss compares its forecasts with, the forecast of a step depends on
+    none of that step and of those behind it."""
+    name, place, ahead = impl.build("module", {}).values_ahead()
+    return true(
+        f"values of {name} that the forecast of a step depends on",
+        not ahead,
+        expected="those before it",
+        got="later ones",
+    ).saying(
+        diagnosis=f"The forecast of a step reads {name} at that step or behind it: it is given what it shall forecast.",
+        place=place,
+        mend="the value before each step: torch.cat([past[:, -1:], future[:, :-1]], 1), and a causal mask",
+    )
+
+
 @check("forecasts-of-methods-are-put-back", roles=("module",))
 def methods_put_back(impl: Any, draw: Draw) -> Evidence:
     """Where forward forecasts a normalised series, a method that puts that back gives for a x + b what it gives for x,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from conformance.mutants.source import FORECASTER, IMPUTER, QUANTILES, changed
+from conformance.mutants.source import FOLLOWED, FORECASTER, IMPUTER, QUANTILES, changed
 
 PLACES = "forecast-channels-keep-their-places"
 APART = "forecast-channels-are-apart-where-said"
@@ -153,4 +153,20 @@ changed(
     "(self(x) + level[..., None]) * scale[..., None]",
     breaks=("forecasts-of-methods-are-put-back",),
     defect="The level is added before the scale multiplies.",
+)
+changed(
+    "DecoderGetsWhatItForecasts",
+    FOLLOWED,
+    "torch.cat([past[:, -1:], future[:, :-1]], 1)",
+    "future",
+    breaks=("forecasts-do-not-read-what-they-forecast",),
+    defect="The decoder is not one step behind: each step is given the value that it forecasts.",
+)
+changed(
+    "DecoderSeesWhatFollows",
+    FOLLOWED,
+    ", tgt_mask=hidden)",
+    ")",
+    breaks=("forecasts-do-not-read-what-they-forecast",),
+    defect="The decoder sees all values of the future at each step.",
 )

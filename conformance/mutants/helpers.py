@@ -397,6 +397,30 @@ changed(
     defect="The NDCG is divided by what the worst order has.",
 )
 changed(
+    "NothingWeighsAsMuch",
+    HELPERS,
+    "weight[n_classes] = 0.1",
+    "weight[0] = 0.1",
+    breaks=("losses-of-sets-do-not-mind-their-order",),
+    defect="The small weight is that of the first class, and not of what is nothing.",
+)
+changed(
+    "LabelsOfOtherObjects",
+    HELPERS,
+    'target["labels"][at]',
+    'target["labels"][0]',
+    breaks=("losses-of-sets-do-not-mind-their-order",),
+    defect="All queries that have an object get the class of the first one.",
+)
+changed(
+    "RecallDividesByK",
+    HELPERS,
+    "(found / relevant.sum(1))",
+    "(found / k)",
+    breaks=("recalls-of-all-that-is-relevant-are-one",),
+    defect="The recall divides the hits by k: it is a precision.",
+)
+changed(
     "WorstDocumentsFirst",
     HELPERS,
     "scores.argsort(-1, descending=True)[..., :k]",

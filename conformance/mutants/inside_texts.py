@@ -282,3 +282,45 @@ beside(
     "results-of-columns-have-rows-of-their-own",
     "The first rows of columns are counted without their rows for what is missing.",
 )
+beside(
+    "LengthsMultiply",
+    slip_texts.LENGTHS_MULTIPLY,
+    "results-of-long-answers-divide-by-their-length",
+    "A score is multiplied by its length penalty.",
+)
+beside(
+    "EndsAreIgnored",
+    slip_texts.ENDS_NOT_TAUGHT,
+    "results-of-ends-are-taught",
+    "Labels that are the sign of the end are ignored.",
+)
+beside(
+    "OneTermScaled",
+    slip_texts.TERMS_SCALED_APART,
+    "attention-terms-have-one-scale",
+    "Only the term by contents is scaled.",
+)
+beside(
+    "HiddenByATinyNumber",
+    slip_texts.HIDDEN_BY_NOUGHT,
+    "results-of-hidden-scores-are-minus-infinity",
+    "Hidden scores are 1e-9 before the softmax.",
+)
+beside(
+    "PlacesColumnByColumn",
+    slip_texts.GRID_IN_TWO_ORDERS,
+    "results-of-grids-have-one-order",
+    "Patches stand row by row, and their places column by column.",
+)
+beside(
+    "BoxesScaledByHeightFirst",
+    slip_texts.BOXES_OF_THE_OTHER_SIDE,
+    "results-of-boxes-scale-x-by-the-width",
+    "Boxes are scaled by height, width, height, width.",
+)
+beside(
+    "StartsBehindTheirPieces",
+    slip_texts.STARTS_BEHIND_PIECES,
+    "results-of-words-start-at-their-first-piece",
+    "The start of a word is noted behind its pieces.",
+)

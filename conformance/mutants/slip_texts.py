@@ -139,3 +139,46 @@ def table_of_columns(cards, width):
     starts = torch.cumsum(cards, 0) - cards
     return nn.Embedding(int(sizes.sum()), width), starts
 """
+LENGTHS_MULTIPLY = """
+def length_penalty(n, alpha=0.6):
+    return ((5 + n) / 6) ** alpha
+
+
+def finish(beams):
+    return max((score * length_penalty(len(words)), words) for score, words in beams)
+"""
+ENDS_NOT_TAUGHT = """
+def labels_of(tokens):
+    labels = tokens[:, 1:].clone()
+    labels[labels == EOS] = -100
+    return labels
+"""
+TERMS_SCALED_APART = """
+def scores_of(query, key, distances, scale):
+    content = torch.einsum("bhid,bhjd->bhij", query, key)
+    position = torch.einsum("bhid,ijd->bhij", query, distances)
+    return content * scale + position
+"""
+HIDDEN_BY_NOUGHT = """
+def attend(queries, keys, values, padding):
+    scores = queries @ keys.transpose(1, 2)
+    scores = scores.masked_fill(padding[:, None], 1e-9)
+    return scores.softmax(-1) @ values
+"""
+GRID_IN_TWO_ORDERS = """
+def patches_with_places(patches, places):
+    patches = rearrange(patches, "b d h w -> b (h w) d")
+    return patches + rearrange(places, "b h w d -> b (w h) d")
+"""
+BOXES_OF_THE_OTHER_SIDE = """
+def to_pixels(boxes, height, width):
+    return boxes * torch.tensor([height, width, height, width])
+"""
+STARTS_BEHIND_PIECES = """
+def pieces_of(words, numbers):
+    ids, starts = [], []
+    for word in words:
+        ids.extend(numbers[word])
+        starts.append(len(ids))
+    return ids, starts
+"""

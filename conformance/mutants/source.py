@@ -60,6 +60,7 @@ FORECASTER = Specimen("forecaster.py", "Forecaster", "classifier")
 IMPUTER = Specimen("imputer.py", "Imputer", "classifier")
 SPANS = Specimen("spans.py", "SpanReader", "encoder_model")
 TAGGER = Specimen("tagger.py", "Tagger", "encoder_model")
+FOLLOWED = Specimen("followed.py", "FollowedForecaster", "classifier")
 QUANTILES = Specimen("quantiles.py", "QuantileForecaster", "classifier")
 TRAINED = Specimen("trained.py", "TrainedGPT", "language_model", beside=True)
 CAREFUL = Specimen("careful.py", "CarefulLM", "language_model")
@@ -68,7 +69,7 @@ HELPERS = Specimen("helpers.py", "helpers", "helpers", beside=True)
 SPECIMENS = (
     *(GPT, LLAMA, ALIBI, PREFIX, ADAPTED, RECURRENT, MIXTURE, RECOMMENDER, BERT, RELATIVE, TRANSLATOR),
     *(CLASSIFIER, VIT, RESTORER, MASKED_IMAGES, SPEECH, CONFORMER, EMBEDDER, TOWERS, DECIDER, FORECASTER, TRAINED),
-    *(DENOISER, CAREFUL, QUANTILES, IMPUTER, SPANS, TAGGER),
+    *(DENOISER, CAREFUL, QUANTILES, FOLLOWED, IMPUTER, SPANS, TAGGER),
 )
 
 

@@ -1,5 +1,5 @@
 """Slips of beam searches that the text of a file shows by itself: the score so far, which goes into no candidate, or
-into nothing of what is ranked; beams that begin as copies of each other."""
+into nothing of what is ranked; beams that begin as copies of each other; scores that grow with their length."""
 
 from __future__ import annotations
 
@@ -157,6 +157,50 @@ def _zeros(node: ast.expr) -> str:
     return last.id if isinstance(last, ast.Name) else ""
 
 
+# --- scores and lengths ---------------------------------------------------------------------------
+
+_PENALTY = re.compile(r"\w*(length|len|brevity)_?(penalty|norm\w*|factor)|lp", re.IGNORECASE)
+
+
+def lengths_that_multiply(tree: ast.AST) -> Found:
+    """Where a sum of logarithms of probabilities is multiplied by a power of its length."""
+    powers = {one.name: _powers_of(one) for one in functions(tree) if _PENALTY.fullmatch(one.name)}
+    for function in functions(tree):
+        for node in ast.walk(function):
+            if not (isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult)):
+                continue
+            for score, by in ((node.left, node.right), (node.right, node.left)):
+                grows = _grows(by) if isinstance(by, ast.BinOp) else powers.get(called(by), False)
+                if grows and _SCORES.fullmatch(ast.unparse(score).rpartition(".")[2]):
+                    yield ast.unparse(node), node
+
+
+def _powers_of(function: ast.FunctionDef) -> bool:
+    """Whether all that a function returns are powers of lengths that grow with them."""
+    returned = [one.value for one in ast.walk(function) if isinstance(one, ast.Return)]
+    return bool(returned) and all(value is not None and _grows(value) for value in returned)
+
+
+def _grows(value: ast.expr) -> bool:
+    """``((5 + n) / 6) ** alpha``, ``len(tokens) ** 0.6``, and not ``n ** -alpha``."""
+    if not (isinstance(value, ast.BinOp) and isinstance(value.op, ast.Pow)):
+        return False
+    is_length = re.search(r"\blen\(|length|\bn\b|size|steps?\b|\bt\b", ast.unparse(value.left))
+    falls = (
+        isinstance(value.right, ast.UnaryOp) or "-" in ast.unparse(value.right) or ast.unparse(value.left)[:2] == "1 "
+    )
+    return bool(is_length) and not falls
+
+
+LENGTHS = Slip(
+    rule=lengths_that_multiply,
+    asked="what a sum of logarithms of probabilities does with its length",
+    expected="divides by a power of it",
+    got="multiplies by it",
+    sentence="A sum of logarithms, which is below zero, is multiplied by its length: the longer an answer, the worse.",
+    mend="score / length_penalty(n)",
+    nothing="no sum of logarithms was seen that is multiplied by its length",
+)
 COPIES = Slip(
     rule=begun_as_copies,
     asked="the scores with which the beams of a search begin",

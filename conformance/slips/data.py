@@ -1,6 +1,6 @@
 """Slips of what goes into a model and what is made of its answers, that the text of a file shows by itself: ends that
 are cut off, windows that hold their target, levels turned round, softmaxes taken twice, partners of other pairs, counts
-in another order, masks that stay behind, labels that are not moved on."""
+in another order, masks that stay behind, labels that are not moved on, ends that are never taught."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from itertools import pairwise
 from conformance.slips.slip import Found, Slip, assigned, blocks, called, functions
 
 _END = re.compile(
-    r"(\w+\.)*(\w+_)?(eos|end|stop|eot)(_(id|idx|token|token_id|tok|index))?|['\"]<(/s|eos|end|eot)>['\"]", re.I
+    r"(\w+\.)*(\w+_)?(eos|end|stop|eot|eod)(_(id|idx|token|token_id|tok|index))?|['\"]<(/s|eos|end|eot)>['\"]", re.I
 )
 _PAST = re.compile(r"(\w+_)?(past|hist(ory)?|context|lookback|seen|enc(oder)?_in(put)?)(_\w+)?", re.IGNORECASE)
 _FUTURE = re.compile(r"(\w+_)?(future|horizon|targets?|ahead|label)(_\w+)?", re.IGNORECASE)
@@ -320,6 +320,45 @@ def _without_last(node: ast.Subscript) -> bool:
     return len(ends) == 1 and ast.unparse(ends[0]) == "-1"
 
 
+_IGNORED = re.compile(r"-100|\w*ignore\w*|(\w+\.)*pad(_?(id|idx|token_id))?", re.IGNORECASE)
+
+
+def ends_not_taught(tree: ast.AST) -> Found:
+    """Where labels that are the sign of the end are set to what a loss leaves out: ``labels[labels == EOS] = -100``,
+    ``labels.masked_fill(labels == EOS, -100)``."""
+    for function in functions(tree):
+        for node in ast.walk(function):
+            for labels, mask, value in _filled(node):
+                if not (isinstance(mask, ast.Compare) and len(mask.ops) == 1 and isinstance(mask.ops[0], ast.Eq)):
+                    continue
+                sides = [mask.left, mask.comparators[0]]
+                ends = [one for one in sides if _END.fullmatch(ast.unparse(one))]
+                of_itself = any(ast.unparse(one) == labels for one in sides)
+                is_label = re.search(r"label|target|tgt|gold|\by\b", labels, re.IGNORECASE)
+                if ends and of_itself and is_label and _IGNORED.fullmatch(value):
+                    yield ast.unparse(node), node
+
+
+def _filled(node: ast.AST) -> list[tuple[str, ast.expr, str]]:
+    """Of what fills labels by a mask: the labels, the mask, and with what."""
+    if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Subscript):
+        to = node.targets[0]
+        return [(ast.unparse(to.value), to.slice, ast.unparse(node.value))]
+    if called(node) in ("masked_fill", "masked_fill_") and isinstance(node, ast.Call) and len(node.args) == 2:
+        assert isinstance(node.func, ast.Attribute)
+        return [(ast.unparse(node.func.value), node.args[0], ast.unparse(node.args[1]))]
+    return []
+
+
+LAST_WORDS = Slip(
+    rule=ends_not_taught,
+    asked="the labels that are the sign of the end",
+    expected="taught, as other words are",
+    got="left out of the loss",
+    sentence="The sign of the end is no label: the model never learns to end.",
+    mend="leave out padding, and what follows the end: labels[inputs == EOS] = -100",
+    nothing="no sign of the end was seen that is left out of the labels",
+)
 MOVED = Slip(
     rule=labels_not_moved,
     asked="the labels of logits whose last place is taken off",

@@ -1,5 +1,5 @@
 """Slips of order and place: numbers of texts, two tables of names, what is nearest, ends, groups, ranks, heads,
-starts, columns of one table."""
+starts, columns of one table, rows and columns of a grid, sides of boxes, first pieces of words."""
 
 from __future__ import annotations
 
@@ -552,6 +552,94 @@ RANKS = Slip(
     sentence="The rank is the number of those that are better: one place too many, or too few, is taken for a hit.",
     mend="rank < k where the best has rank 0, rank <= k where it has rank 1.",
     nothing="no rank was seen that is compared one place off",
+)
+# --- rows and columns -----------------------------------------------------------------------------
+
+
+def grids_in_two_orders(tree: ast.AST) -> Found:
+    """Where one function lays one grid out row by row, ``(h w)``, and another column by column, ``(w h)``."""
+    for function in functions(tree):
+        patterns = [
+            (ast.unparse(one.args[1]), one)
+            for one in calls(function)
+            if called(one) in ("rearrange", "reduce") and len(one.args) > 1 and isinstance(one.args[1], ast.Constant)
+        ]
+        laid = [(text, one) for text, one in patterns if re.search(r"-> .*\((h w|w h)\)", text)]
+        by_rows = [text for text, _ in laid if "(h w)" in text.partition("->")[2]]
+        for text, one in laid:
+            if by_rows and "(w h)" in text.partition("->")[2] and re.search(r"\bh w\b.*->", text):
+                yield f"{text} beside {by_rows[0]}", one
+
+
+# --- sides of boxes -------------------------------------------------------------------------------
+
+_HEIGHT, _WIDTH = (rf"(\w*_)?({side})" for side in ("h|height|img_h|rows", "w|width|img_w|cols"))
+_FOUR = re.compile(rf"[\[(]{_HEIGHT}, {_WIDTH}, {_HEIGHT}, {_WIDTH}[\])]")
+
+
+def boxes_scaled_by_the_other_side(tree: ast.AST) -> Found:
+    """Where boxes are multiplied or divided by (height, width, height, width), and nothing says that y comes first."""
+    if re.search(r"yxyx|cy, cx|y_?(min|1|0), x_?(min|1|0)|top, left", ast.unparse(tree)):
+        return
+    for function in functions(tree):
+        for node in ast.walk(function):
+            is_scaled = isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult | ast.Div)
+            if is_scaled and "box" in ast.unparse(node).lower() and _FOUR.search(ast.unparse(node.right)):  # type: ignore[attr-defined]
+                yield ast.unparse(node), node
+
+
+# --- first pieces ---------------------------------------------------------------------------------
+
+_FIRSTS = re.compile(r"(\w+_)?(starts?|firsts?|begins?|beginnings)(_\w+)?", re.IGNORECASE)
+
+
+def starts_behind_their_pieces(tree: ast.AST) -> Found:
+    """Where the place at which a word starts is the length of a list that its pieces were put into just before."""
+    for function in functions(tree):
+        for block in blocks(function):
+            grown: set[str] = set()
+            for statement in block:
+                call = statement.value if isinstance(statement, ast.Expr) else None
+                if not (isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) and call.args):
+                    if isinstance(statement, ast.AugAssign):
+                        grown.add(ast.unparse(statement.target))
+                    continue
+                owner, given = ast.unparse(call.func.value), ast.unparse(call.args[0])
+                if call.func.attr == "extend":
+                    grown.add(owner)
+                length = re.fullmatch(r"len\((\w+)\)", given)
+                begins_with_one = re.search(rf"\b{owner} = \[[^\]]+\]", ast.unparse(function))
+                is_noted = call.func.attr == "append" and _FIRSTS.fullmatch(owner)
+                if is_noted and length and length[1] in grown and not begins_with_one:
+                    yield ast.unparse(statement), statement
+
+
+GRIDS = Slip(
+    rule=grids_in_two_orders,
+    asked="the places of a grid that is laid out twice in one function",
+    expected="of one order",
+    got="row by row, and column by column",
+    sentence="A grid is laid out row by row in one place, and column by column in another: rows and columns change.",
+    mend='"b h w d -> b (h w) d" in both',
+    nothing="no grid was seen that is laid out in two orders",
+)
+SIDES = Slip(
+    rule=boxes_scaled_by_the_other_side,
+    asked="by what the numbers of boxes are scaled",
+    expected="x by the width, y by the height",
+    got="x by the height",
+    sentence="Boxes are scaled by height, width, height, width: x gets the height, and y the width.",
+    mend="boxes * torch.stack([width, height, width, height], -1)",
+    nothing="no boxes were seen whose x is scaled by the height",
+)
+PIECES = Slip(
+    rule=starts_behind_their_pieces,
+    asked="the place of the first piece of a word",
+    expected="the length of the list before its pieces",
+    got="the length behind them",
+    sentence="The start of a word is noted behind its pieces: each word is read at the first piece of the next one.",
+    mend="starts.append(len(ids)), then ids.extend(pieces)",
+    nothing="no start of a word was seen that is noted behind its pieces",
 )
 HEADS = Slip(
     rule=heads_joined_in_place,

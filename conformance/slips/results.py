@@ -1,7 +1,7 @@
 """Slips of what is made of answers, that the text of a file shows by itself: results that are thrown away, counts of
 pairs that count once, gains of another logarithm, answers that stay sorted, softmaxes under a cross-entropy, a
 temperature that sharpens, a warm-up of another power, spans that fall together or are left open, days that are left
-out, scores that are hidden by nought, blanks that are dropped first."""
+out, scores that are hidden by nought, blanks that are dropped first, terms of one score of which one is scaled."""
 
 from __future__ import annotations
 
@@ -33,26 +33,46 @@ def results_thrown_away(tree: ast.AST) -> Found:
 
 # --- counts of pairs ------------------------------------------------------------------------------
 
-_OF_ROWS = re.compile(r"(y_?)?(true|pred|hat)\w*|\w*(labels|targets|predictions|preds|golds?|truths?)", re.IGNORECASE)
+_OF_ROWS = re.compile(
+    r"(y_?)?(true|pred|hat)\w*|\w*(labels|targets|predictions|preds|golds?|truths?|answers)", re.IGNORECASE
+)
 
 
 def pairs_counted_once(tree: ast.AST) -> Found:
-    """Where one is added at the places of many labels and predictions at once: a pair that is there twice counts
-    once."""
+    """Where one is added at the places of many labels and predictions at once, as pairs or as their numbers in a table
+    of one axis, ``labels * n + predictions``: a pair that is there twice counts once."""
     for function in functions(tree):
         loops = [one for one in ast.walk(function) if isinstance(one, ast.For | ast.comprehension)]
         single = {name.id for one in loops for name in ast.walk(one.target) if isinstance(name, ast.Name)}
+        numbers = {
+            to.id
+            for node in ast.walk(function)
+            for to, value in assigned(node)
+            if isinstance(to, ast.Name) and _are_of_rows(_numbered(value), single)
+        }
         for node in ast.walk(function):
             if not isinstance(node, ast.AugAssign) or not isinstance(node.op, ast.Add):
                 continue
-            target, value = node.target, node.value
-            places = (
-                target.slice.elts if isinstance(target, ast.Subscript) and isinstance(target.slice, ast.Tuple) else []
-            )
-            is_one = isinstance(value, ast.Constant) and value.value == 1
-            names = [_rows_of(one) for one in places]
-            if is_one and len(names) == 2 and all(_OF_ROWS.fullmatch(one) and one not in single for one in names):
+            if not (isinstance(node.target, ast.Subscript) and ast.unparse(node.value) == "1"):
+                continue
+            at = node.target.slice
+            pair = at.elts if isinstance(at, ast.Tuple) else _numbered(at)
+            if _are_of_rows(pair, single) or (isinstance(at, ast.Name) and at.id in numbers):
                 yield ast.unparse(node), node
+
+
+def _numbered(value: ast.expr) -> list[ast.expr]:
+    """The two of whose numbers one is made: a and b of ``a * n + b``."""
+    if not (isinstance(value, ast.BinOp) and isinstance(value.op, ast.Add)):
+        return []
+    first = value.left
+    return [first.left, value.right] if isinstance(first, ast.BinOp) and isinstance(first.op, ast.Mult) else []
+
+
+def _are_of_rows(pair: list[ast.expr], single: set[str]) -> bool:
+    """Whether they are two names of labels or predictions of many rows, and of no single one."""
+    names = [_rows_of(one) for one in pair]
+    return len(names) == 2 and all(_OF_ROWS.fullmatch(one) and one not in single for one in names)
 
 
 def _rows_of(node: ast.expr) -> str:
@@ -294,7 +314,8 @@ def hidden_by_nought(tree: ast.AST) -> Found:
                         yield ast.unparse(filled[ast.unparse(taken)]), filled[ast.unparse(taken)]
                     elif taken is not None and _fills_nought(taken) and _owner(taken) not in hidden:
                         yield ast.unparse(taken), taken
-                for to, given in assigned(statement):
+                given_here = [statement, *(statement.body if isinstance(statement, ast.If) else ())]
+                for to, given in (pair for one in given_here for pair in assigned(one)):
                     name = ast.unparse(to)
                     filled.pop(name, None)
                     if _fills_nought(given) and _SCORES.fullmatch(name) and name not in hidden:
@@ -320,11 +341,16 @@ def _owner(node: ast.expr) -> str:
     return ast.unparse(node.func.value) if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) else ""
 
 
+_TINY = 1e-3
+"""What is written for -1e9 and is short of its sign: 1e-9."""
+
+
 def _fills_nought(node: ast.AST) -> bool:
     last = (
         node.args[1] if called(node) == "masked_fill" and isinstance(node, ast.Call) and len(node.args) == 2 else None
     )
-    return isinstance(last, ast.Constant) and last.value == 0 and last.value is not False
+    number = last.value if isinstance(last, ast.Constant) else None
+    return isinstance(number, int | float) and number is not False and 0 <= number < _TINY
 
 
 # --- blanks ---------------------------------------------------------------------------------------
@@ -355,6 +381,59 @@ THROWN = Slip(
     mend="x = x.masked_fill(...), or x.masked_fill_(...)",
     nothing="no result of a tensor's method was seen that a statement throws away",
 )
+_PRODUCTS = ("einsum", "matmul", "bmm")
+_SCALE = re.compile(
+    r"(\w+\.)*(scale|scaling|inv_sqrt\w*|scale_factor)|(math|np|torch)\.sqrt\(.*\)|.*\*\* -?0?\.5", re.IGNORECASE
+)
+
+
+def terms_scaled_apart(tree: ast.AST) -> Found:
+    """Where the scores of an attention are a sum of two products, by contents and by distances, and one is scaled."""
+    for function in functions(tree):
+        products = {
+            to.id
+            for node in ast.walk(function)
+            for to, given in assigned(node)
+            if isinstance(to, ast.Name) and _is_product(given)
+        }
+        for node in ast.walk(function):
+            if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add):
+                one, other = (_scaled(side) for side in (node.left, node.right))
+                both = [_products_in(part, products) for part, _ in (one, other)]
+                if all(both) and one[1] != other[1] and not _scales_queries(function):
+                    yield ast.unparse(node), node
+
+
+def _is_product(value: ast.expr) -> bool:
+    return called(value) in _PRODUCTS or (isinstance(value, ast.BinOp) and isinstance(value.op, ast.MatMult))
+
+
+def _scaled(value: ast.expr) -> tuple[ast.expr, bool]:
+    """A term without its scale, and whether it has one."""
+    if (
+        isinstance(value, ast.BinOp)
+        and isinstance(value.op, ast.Mult | ast.Div)
+        and _SCALE.fullmatch(ast.unparse(value.right))
+    ):
+        return value.left, True
+    if isinstance(value, ast.BinOp) and isinstance(value.op, ast.Mult) and _SCALE.fullmatch(ast.unparse(value.left)):
+        return value.right, True
+    return value, False
+
+
+def _products_in(value: ast.expr, products: set[str]) -> bool:
+    """Whether a term is one of these products, or such a product moved: ``shift(bd)``."""
+    if _is_product(value) or (isinstance(value, ast.Name) and value.id in products):
+        return True
+    inner = value.args[:1] if isinstance(value, ast.Call) else []
+    return len(inner) == 1 and _products_in(inner[0], products)
+
+
+def _scales_queries(function: ast.FunctionDef) -> bool:
+    """Whether queries are scaled before their products: then what is scaled here is another matter."""
+    return bool(re.search(r"\bq(uery|ueries)? (\*|/)=? |\bq(uery|ueries)? = .*(scale|sqrt)", ast.unparse(function)))
+
+
 PAIRS = Slip(
     rule=pairs_counted_once,
     asked="how often a label and a prediction meet",
@@ -454,4 +533,13 @@ BLANKS = Slip(
     sentence="Blanks are dropped before repeats are merged: a letter that stands there twice becomes one.",
     mend="merge repeats first: [c for c, _ in groupby(path) if c != blank]",
     nothing="no path was seen whose blanks are dropped first",
+)
+TERMS = Slip(
+    rule=terms_scaled_apart,
+    asked="the terms of a score, by contents and by distance",
+    expected="of one scale",
+    got="one of them scaled",
+    sentence="Of the two products that make a score one is divided by the root of the width: the other outweighs it.",
+    mend="(content + position) * scale",
+    nothing="no scores were seen one of whose terms is scaled",
 )

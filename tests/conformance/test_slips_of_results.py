@@ -39,6 +39,9 @@ def test_what_a_method_gives_is_used(statement, is_told):
         ("table[labels, preds] = 1", False),
         ("table[rows, columns] += 1", False),  # nothing says that one place comes twice
         ("table[labels, preds] += weights", False),
+        ("at = labels.cpu() * 5 + preds.cpu()\n    self.table.view(-1)[at] += 1", True),
+        ("self.table.view(-1)[labels * 5 + preds] += 1", True),
+        ("at = row * 5 + column\n    self.table.view(-1)[at] += 1", False),
     ],
 )
 def test_pairs_count_each_time(body, is_told):

@@ -9,7 +9,8 @@ from contextlib import suppress
 import torch
 from torch import Tensor
 
-from conformance.adapters.helpers.trial import Called, OtherKind, Trouble, helper, parts, shown, tensor
+from conformance.adapters.helpers.trial import Called, OtherKind, Trouble, helper, noise, parts, shown, tensor
+from conformance.adapters.whole.calling import loss_in
 
 _BOX = r"(b?box(es)?|bb|b|preds?|pred(icted)?_?box(es)?|src_?box(es)?|x|out(puts?)?|rects?)"
 _CENTRE = r"(c?xc?ywh|cxcywh|ccwh|cent(er|re)s?|cwh|xcycwh)"
@@ -94,3 +95,52 @@ def _shares(one: Tensor, other: Tensor) -> tuple[Tensor, Tensor]:
     shared, around = inner.clamp(min=0).prod(-1), outer.prod(-1)
     union = (a[..., 2:] - a[..., :2]).prod(-1) + (b[..., 2:] - b[..., :2]).prod(-1) - shared
     return shared / union, (around - union) / around
+
+
+@helper(
+    "losses-of-sets-do-not-mind-their-order",
+    r"(^|_)(set|detection|detr|hungarian|match(ing|ed)?|objects?|box(es)?)_?(loss|criterion)$|loss_(of_)?(sets?|objects)",
+    {
+        "logits": r"(pred_?|class_?|cls_?)?(logits|scores)",
+        "boxes": rf"{_BOX}",
+        "targets": r"targets?|objects|gts?|truths?",
+    },
+    ("logits", "boxes", "targets"),
+)
+def sets(loss: Called) -> Iterator[Trouble]:
+    """A set has no order: the same objects in another order, or the same answers from other queries, have the same
+    loss, and so have two classes that change their numbers, where no class but that of nothing weighs less."""
+    queries, classes = 7, loss.number(r"n(um)?_?(classes|labels)", 5)
+    logits, boxes = noise(1, queries, classes + 1), noise(1, queries, 4, seed=1).sigmoid() * 0.4 + 0.3
+    labels, objects = torch.tensor([1, 0, min(2, classes - 1)]), noise(3, 4, seed=2).sigmoid() * 0.4 + 0.3
+
+    def value(order: list[int], places: list[int], named: list[int]) -> float:
+        target = {"labels": torch.tensor(named)[labels[order]], "boxes": objects[order]}
+        made = loss_in(loss(logits=logits[:, places][..., named], boxes=boxes[:, places], targets=[target]))
+        if made is None:
+            raise OtherKind("it gives no loss")
+        return float(made)
+
+    straight, same, names = [0, 1, 2], list(range(queries)), list(range(classes + 1))
+    exchanged = [1, 0, *names[2:]]
+    try:
+        base = value(straight, same, names)
+        ways = [
+            ("the same objects in another order", value([2, 0, 1], same, names)),
+            ("the same answers from other queries", value(straight, [3, 1, 6, 0, 5, 2, 4], names)),
+        ]
+        if classes > 1 and not re.search(r"class_weights?|per_class", loss.source):
+            ways.append(("two classes that change their numbers", value(straight, same, exchanged)))
+    except OtherKind:
+        raise
+    except Exception as error:
+        raise OtherKind(f"it takes no logits, boxes and objects: {error}") from error
+    for what, other in ways:
+        if abs(other - base) > 1e-4 * max(abs(base), 1e-3):
+            yield Trouble(
+                f"{loss.name}: {what} have another loss.",
+                f"{base:.4g}",
+                f"{other:.4g}",
+                at=(r"weight\w*\[", r"\[\w+, \w+\] =", r"labels"),
+            )
+            return

@@ -286,6 +286,8 @@ def ndcg_of_ranks(measure: Called) -> Iterator[Trouble]:
     r"^(mase|s?mape|r?mse|mae|nd|wape)(_|$)|(^|_)(mase|s?mape|rmse|mae|wape)$",
     {
         "season": r"season(ality)?|m|period|freq",
+        "past_seen": r"(past|insample|history|train)_(seen|mask|observed|valid)",
+        "seen": r"seen|(target_|future_)?(mask|observed|valid)|weights?|w|keep",
         "past": r"past|insample|history|train|context|y_train|x",
         "target": r"targets?|labels?|y(_true)?|truth|actual|future|t|true|y",
         "forecast": r"forecasts?|pred(s|icted|ictions?)?|y_?(hat|pred)|out(puts?)?|f",
@@ -299,7 +301,10 @@ def forecast_errors(measure: Called) -> Iterator[Trouble]:
     got = None
     for cut in ((lambda t: t), (lambda t: t.reshape(-1)), (lambda t: t.reshape(-1).numpy())):
         with suppress(Exception):
-            got = _number(measure(forecast=cut(forecast), target=cut(target), past=cut(past), season=2))
+            seen = {
+                name: cut(torch.ones_like(of, dtype=torch.bool)) for name, of in (("seen", target), ("past_seen", past))
+            }
+            got = _number(measure(forecast=cut(forecast), target=cut(target), past=cut(past), season=2, **seen))
             break
     if got is None:
         raise OtherKind("it gives no number")

@@ -179,6 +179,49 @@ def graded(measure: Called) -> Iterator[Trouble]:
         )
 
 
+@helper(
+    "recalls-of-all-that-is-relevant-are-one",
+    r"recall_?(at|@)|recalls?$",
+    {
+        "k": r"(top_?)?ks?|n|at|cut_?offs?",
+        "labels": rf"{_RELEVANCE}|(is_?)?relevant|relevance_(mask|matrix)|positives",
+        "scores": _SCORES,
+    },
+    ("k", "scores", "labels"),
+)
+def recalled(measure: Called) -> Iterator[Trouble]:
+    """Where all of the two that are relevant to each query are among the best three, the recall at three is one: a hit
+    rate and a recall that is capped say so, too, and a precision does not."""
+    scores, relevant = torch.tensor([[5.0, 4.0, 3.0, 2.0, 1.0]]).repeat(2, 1), torch.zeros(2, 5)
+    relevant[0, :2] = relevant[1, [0, 2]] = 1
+    worst = torch.tensor([[0.0, 0.0, 0.0, 1.0, 1.0]]).repeat(2, 1)
+    several = measure.arguments.parameter_of["k"].lower().endswith("s")
+
+    def value(labels: Tensor) -> float:
+        made = measure(scores=scores, labels=labels, k=(3,) if several else 3)
+        found = tensor(made[3] if isinstance(made, dict) and 3 in made else made)
+        if found.numel() not in (1, 2) or not found.isfinite().all():
+            raise OtherKind("it gives no recall of queries")
+        return float(found.mean())
+
+    for form in (torch.Tensor.float, torch.Tensor.bool):
+        with suppress(Exception):
+            got, nothing = value(form(relevant)), value(form(worst))
+            break
+    else:
+        raise OtherKind("it takes no scores with what is relevant")
+    if nothing != 0:
+        raise OtherKind("what is relevant is told it in another form")
+    if min(abs(got - one) for one in (1.0, 100.0, 2.0)) > 1e-3 * max(got, 1):
+        yield Trouble(
+            f"{measure.name} at 3 gives {got:.4g} where all that is relevant is among the best three.",
+            "1",
+            f"{got:.4g}",
+            at=(r"/",),
+            mend="divide the hits by how many are relevant",
+        )
+
+
 def _parallel(one: Tensor, other: Tensor) -> bool:
     if not other.any():
         return False

@@ -5,11 +5,23 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from contextlib import suppress
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from conformance.adapters.helpers.trial import Called, OtherKind, Trouble, helper, near, noise, parts, shown, tensor
+from conformance.adapters.helpers.trial import (
+    Called,
+    OtherKind,
+    Trouble,
+    helper,
+    named_parts,
+    near,
+    noise,
+    parts,
+    shown,
+    tensor,
+)
 
 _SERIES = r"series|data|x|values?|ts|seq(uence)?|array|signal|y"
 
@@ -61,7 +73,7 @@ def _windows(windows: Called, steps: int, context: int, horizon: int) -> tuple[T
     flat = torch.arange(steps, dtype=torch.float32)
     for series in (flat[:, None].repeat(1, 2), flat, flat[:, None].repeat(1, 2).numpy(), flat.numpy()):
         with suppress(Exception):
-            made = parts(windows(series=series, context=context, horizon=horizon, stride=1))
+            made = _past_and_future(windows(series=series, context=context, horizon=horizon, stride=1))
             if len(made) > 2 and len(made[0]) == 2:
                 made = [list(side) for side in zip(*made, strict=True)]
             past, future = (tensor(side) for side in made[:2])
@@ -69,6 +81,18 @@ def _windows(windows: Called, steps: int, context: int, horizon: int) -> tuple[T
             if past.dim() == 2 and future.dim() == 2 and len(past) == len(future):
                 return past, future
     raise OtherKind("it gives no windows of past and future")
+
+
+_PAST = re.compile(r"(x|past|context|history|inputs?|source|src|encoder)(_?(values?|series|y|target))?")
+_FUTURE = re.compile(r"(y|future|targets?|horizon|labels?|tgt|decoder|forecast)(_?(values?|series|y|target))?")
+
+
+def _past_and_future(made: Any) -> list[Any]:
+    """What windows are made of, the past and the future first, where several parts have names: beside the values may
+    stand features of the calendar, and what was observed."""
+    named = {name.lower(): part for name, part in named_parts(made) if name}
+    sides = [next((part for name, part in named.items() if of.fullmatch(name)), None) for of in (_PAST, _FUTURE)]
+    return sides if len(named) > 2 and all(side is not None for side in sides) else parts(made)
 
 
 @helper(

@@ -11,7 +11,7 @@ from __future__ import annotations
 import inspect
 import itertools
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
@@ -63,13 +63,14 @@ class BestPathProbes(RunningModel):
                     best = self._path_of(getattr(module, name), scores)
                     trials.append((scores, transitions[:tags, :tags], best))
             if len(trials) == TRIALS:
-                bars = _bars(self.module.get_submodule(path), trials[0][1])
+                holder = self.module.get_submodule(path)
+                bars, ends = _bars(holder, trials[0][1]), _barred_ends(holder, trials[0][0])
                 right = any(
                     all(
-                        _is_best(scores, (moves + bar).T if turned else moves + bar, best)
+                        _is_best(scores + end, (moves + bar).T if turned else moves + bar, best)
                         for scores, moves, best in trials
                     )
-                    for turned, bar in itertools.product((False, True), bars)
+                    for turned, bar, end in itertools.product((False, True), bars, ends)
                 )
                 found.append(Found(name, line_in(method, r"\.max\(|argmax|maximum", r"def "), right))
         if not found:
@@ -179,15 +180,21 @@ class BestPathProbes(RunningModel):
         """The sum of the probabilities of all paths, where what a loss gives is their logarithm, or the mean of it over
         the steps, with either sign. axis: where the batch stands. Empty where it takes no such scores."""
         scores = torch.randn(sizes, dtype=self.torch_dtype, generator=torch.Generator().manual_seed(98))
-        module, _ = self._with_other_transitions(path, torch.Generator().manual_seed(99))
-        method = getattr(module, name)
-        values = []
-        with suppress(Exception), quiet_evaluation(module), default_dtype(self.torch_dtype):
-            for way in _ways(*sizes):
-                given, tags = (x if axis is None else x.unsqueeze(axis) for x in (scores, torch.tensor(way)))
-                made = method(given, **{_label_of(method): tags}, **_beside(method, given))
-                values.append(next(t for t in tensors_in(made) if t.is_floating_point() and t.numel() == 1).reshape(()))
-            weights = torch.stack(values)
+        module, other = (
+            self._with_other_transitions(path, torch.Generator().manual_seed(seed))[0] for seed in (99, 100)
+        )
+
+        def value(holder: nn.Module, way: Sequence[int]) -> Tensor:
+            method = getattr(holder, name)
+            given, tags = (x if axis is None else x.unsqueeze(axis) for x in (scores, torch.tensor(way)))
+            made = method(given, **{_label_of(method): tags}, **_beside(method, given))
+            return next(t for t in tensors_in(made) if t.is_floating_point() and t.numel() == 1).reshape(())
+
+        with suppress(Exception), quiet_evaluation(module), quiet_evaluation(other), default_dtype(self.torch_dtype):
+            ways = list(_ways(*sizes))
+            if torch.equal(value(module, ways[0]), value(other, ways[0])):
+                return []  # it was given texts of one step
+            weights = torch.stack([value(module, way) for way in ways])
             return [float((weights * by).exp().sum()) for by in (1, -1, sizes[0], -sizes[0])]
         return []
 
@@ -200,11 +207,24 @@ def _transitions(module: nn.Module) -> Tensor | None:
 
 
 def _bars(module: nn.Module, moves: Tensor) -> list[Tensor]:
-    """What may be added to transitions (K, K) since they are barred: nothing, and by each table of True and False of
-    their shape a large number, where it says True or where it says False."""
-    tables = [one[: len(moves), : len(moves)] for one in module.buffers(recurse=False) if one.dtype is torch.bool]
+    """What may be added to transitions (K, K) since they are barred: nothing, a table of numbers of their shape, and by
+    each table of True and False a large number, where it says True or where it says False."""
+    tables = [one[: len(moves), : len(moves)] for one in module.buffers(recurse=False) if one.dim() == 2]
     tables = [one for one in tables if one.shape == moves.shape]
-    return [torch.zeros_like(moves), *(_BARRED * table for one in tables for table in (one, ~one))]
+    barred = (_BARRED * table for one in tables if one.dtype is torch.bool for table in (one, ~one))
+    numbers = (one.to(moves.dtype) for one in tables if one.is_floating_point())
+    return [torch.zeros_like(moves), *barred, *numbers]
+
+
+def _barred_ends(module: nn.Module, scores: Tensor) -> list[Tensor]:
+    """What may be added to scores (T, K) since a tag cannot be the first or the last: nothing, and what buffers (K,) of
+    such names hold."""
+    added = torch.zeros_like(scores)
+    for name, one in module.named_buffers(recurse=False):
+        if one.is_floating_point() and one.shape == scores.shape[1:]:
+            places = [at for at, word in ((0, "start|begin|first"), (-1, "end|stop|last")) if re.search(word, name)]
+            added[places] += one.to(scores.dtype)
+    return [torch.zeros_like(scores), added]
 
 
 def _parameters(method: Callable[..., Any]) -> list[inspect.Parameter]:

@@ -73,8 +73,8 @@ class Calling:
 
     packed: the one parameter of forward that holds all of these under their names; in_order: the names, where it is a
     tuple of them. beside: the shapes of all inputs, where these were found one by one.
-    in_lists: it takes lists of texts (B, candidates, T), as re-rankers and multiple choice do: a text stands in every
-    place of its list, and the answer is that of the second place.
+    in_lists: it takes lists of texts (B, candidates, T), as re-rankers and multiple choice do, or documents of
+    sentences: a text stands in every place, and the answer is that of the second place, or of the whole document.
     drops_last: forward leaves the last word out, which it has no label for: it is given one more than is asked about.
     starts: the target are labels, before which forward puts a sign of the start: it is given one word more than is
     asked about, which it leaves out, and answers for the start, too.
@@ -214,13 +214,24 @@ class Calling:
         """The result for the second place of each list; as it is where the model takes no lists."""
         if not self.in_lists:
             return result
-        found = tensors_in(result)
+        found = list(tensors_in(result))
+        if self._is_of_one_document(found, batch):
+            return [t for t in found if t.shape[:2] != (batch, CANDIDATES)]
         return [t[:, 1] if t.shape[:2] == (batch, CANDIDATES) else t for t in found]
 
+    def _is_of_one_document(self, found: list[Tensor], batch: int) -> bool:
+        """Whether the answer, the first numbers of a result, is one for the whole of what would be a list."""
+        answer = next((t for t in found if t.is_floating_point()), None)
+        return answer is not None and answer.shape[:1] == (batch,) and answer.shape[1:2] != (CANDIDATES,)
+
     def treats_places_alike(self, result: Any, batch: int) -> bool:
-        """Whether the places of a list, which hold one text, have one answer: steps of time and columns have not."""
-        lists = [t for t in tensors_in(result) if self.in_lists and t.shape[:2] == (batch, CANDIDATES)]
-        return all(torch.allclose(t, t[:, :1].expand_as(t), atol=1e-5) for t in lists if t.is_floating_point())
+        """Whether the places of a list, which hold one text, have one answer: steps of time and columns have not. A
+        document has one for all of them, and may say more of each."""
+        found = list(tensors_in(result))
+        if not self.in_lists or self._is_of_one_document(found, batch):
+            return True
+        lists = [t for t in found if t.shape[:2] == (batch, CANDIDATES) and t.is_floating_point()]
+        return all(torch.allclose(t, t[:, :1].expand_as(t), atol=1e-5) for t in lists)
 
     def answer(self, result: Any, inputs: Mapping[str, Tensor]) -> Tensor | None:
         """The answer in the protocol's layout; None when the result has none of that shape."""

@@ -272,6 +272,27 @@ FINDINGS: dict[str, str] = {
         "Each column has a table of its own, be it a part of one (Gorishniy et al. 2021, Revisiting Deep Learning "
         "Models for Tabular Data, section 3.3)."
     ),
+    "results-of-long-answers-divide-by-their-length": (
+        "A sum of logarithms is divided by the length penalty (Wu et al. 2016, section 7, equation 14)."
+    ),
+    "results-of-ends-are-taught": (
+        "A text ends with a sign that is predicted as other words are (Sutskever et al. 2014, section 2)."
+    ),
+    "attention-terms-have-one-scale": (
+        "Both terms of a score are divided by the root of the width (Shaw et al. 2018, equation 4)."
+    ),
+    "results-of-hidden-scores-are-minus-infinity": (
+        "A hidden score is minus infinity before the softmax (Vaswani et al. 2017, section 3.2.3)."
+    ),
+    "results-of-grids-have-one-order": (
+        "(h w) and (w h) are other orders of the same places (einops, tutorial, part 1)."
+    ),
+    "results-of-boxes-scale-x-by-the-width": (
+        "The corners of a box are x1, y1, x2, y2 (torchvision, BoundingBoxFormat)."
+    ),
+    "results-of-words-start-at-their-first-piece": (
+        "The first piece of a word goes to the classifier (Devlin et al. 2019, section 5.3)."
+    ),
     "results-of-pairs-count-each-time": (
         "Adding one at many places at once counts a place once, however often it is named (NumPy, assigning values to "
         "indexed arrays)."

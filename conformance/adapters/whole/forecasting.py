@@ -36,6 +36,8 @@ _CHANNELS = re.compile(
 _CONTEXT = re.compile(r"(?i)(context|seq|input|in|look_?back|history|window)(_?(len(gth)?|size|steps|window))?")
 _LEVELS = re.compile(r"(?i)_?(quantiles?|taus|(quantile_?)?levels|q(uantile)?s)")
 _ROLLS = re.compile(r"(?i)^(roll_?out|forecast|predict|extend|unroll|extrapolate|autoregress\w*)$")
+_FUTURE = re.compile(r"(?i)(future|targets?|y|tgt|labels?|dec(oder)?_(in(put)?|target))(_(values?|series|y))?")
+_FEWEST_STEPS = 4
 _FAR = 1e4
 """A forecast so high lies above all points, also of a series that is normalised."""
 _STEPS = re.compile(r"(?i)(n_?|num_?)?(steps?|horizon|length|len|ahead|pred_?len|n)(_ahead)?")
@@ -226,6 +228,36 @@ class ForecastProbes(LossProbes):
         if not found or not _alike(*plain):
             raise NotProvided("no method of its puts the forecasts of forward back into the units of the series")
         return found
+
+    def values_ahead(self) -> tuple[str, str, bool]:
+        """What forward is given of the future and its loss compares forecasts with: its name, a line that reads it, and
+        whether the forecast of a step depends on its own value or a later one. Raises NotProvided where there is no
+        such input, or no forecast depends on it."""
+        twin = self.twin()
+        with quiet_evaluation(twin.module), default_dtype(self.torch_dtype), torch.enable_grad():
+            given = twin.calling.arguments(twin.tensors(twin.example(2, seed=95)))
+            for name, value in given.items():
+                is_series = isinstance(value, Tensor) and value.dim() == 3 and value.shape[1] >= _FEWEST_STEPS
+                if not _FUTURE.fullmatch(name) or not is_series:
+                    continue
+                future = torch.randn(value.shape, generator=torch.Generator().manual_seed(94), dtype=self.torch_dtype)
+                try:
+                    result = twin.module(**{**given, name: future.requires_grad_()})
+                except Exception:  # it takes whole numbers
+                    continue
+                loss, steps = loss_in(result), future.shape[1]
+                answers = [t for t in tensors_in(result) if t.is_floating_point() and t.dim() > 2]
+                forecast = next((t for t in answers if t.shape[:2] == (len(future), steps) and t.requires_grad), None)
+                if loss is None or forecast is None or not loss.requires_grad:
+                    continue
+                slopes = torch.autograd.grad(
+                    forecast[:, steps // 2].sum(), future, retain_graph=True, allow_unused=True
+                )
+                compared = torch.autograd.grad(loss, future, allow_unused=True)[0]
+                if slopes[0] is not None and slopes[0].any() and compared is not None and compared.any():
+                    line = self.line_of(rf"\bcat\(.*\b{name}\b") or self.line_of(rf"= .*\b{name}\b")
+                    return name, line, bool(slopes[0][:, steps // 2 :].any())
+        raise NotProvided("it is given no future that its loss compares forecasts with")
 
     def _said_lengths(self) -> list[int]:
         """How many steps it reads, as it calls that itself."""

@@ -88,8 +88,11 @@ class Proposals:
             self.parameters = [
                 Parameter(key, names.meaning_of(key), is_required, None) for key, is_required in keys.items()
             ]
-        for name in computed_with(module, [p.name for p in self.parameters if p.meaning == "cache" and p.required]):
-            next(p for p in self.parameters if p.name == name).meaning = ""  # the past of a series is no cache
+        caches = [p for p in self.parameters if p.meaning == "cache" and p.required]
+        series = computed_with(module, [p.name for p in caches])
+        series += [name for name, said in _told(module, [p.name for p in caches], False).items() if len(said.axes) == 3]
+        for p in caches:
+            p.meaning = "" if p.name in series else p.meaning  # the past of a series is no cache
         data = [p for p in self.parameters if p.meaning in ("", "source", "target")]
         if not any(p.required for p in data):  # forward(x=None, y=None), where neither can do without a value
             open_ = [p.name for p in data if p.default is None]

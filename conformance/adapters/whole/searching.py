@@ -37,6 +37,7 @@ from conformance.adapters.whole.masking import NONE, Unread, unread
 from conformance.adapters.whole.names import MAY_BE_LABELS
 from conformance.adapters.whole.proposing import FRAMES, Proposals
 from conformance.adapters.whole.shapes import table_lengths
+from conformance.adapters.whole.told import Told
 from conformance.adapters.whole.trying import ComparesSamples, Trial
 
 SECONDS, LEFT = 20.0, 3.0
@@ -49,6 +50,9 @@ _MANY_TIMES = 8
 _MOST_LENGTHS_OF_MASKS = 2
 _MOST_HINTS = 3
 """So many lengths that the first error speaks of are tried."""
+
+_SEVERAL = 2
+"""More inputs than these are found one by one at once, where the code tells the axes of all."""
 
 _NO_SIZES = re.compile(
     "must have the same dtype|must share same datatype|one of the following scalar types|multi-target not supported"
@@ -120,6 +124,10 @@ class _Finder:
     def find(self) -> Calling:
         optional = any(p.meaning == "mask" and not p.required for p in self.proposals.parameters)
         unread: Calling | None = None
+        if self.all_are_told():
+            if (found := self.as_climbed(False)) is not None and found.reads_its_data:
+                return _without_none(found)
+            self.proposals.climbed, self.proposals.given = None, {}
         ways = (False, True) if optional else (False,)  # None, the default, is not always taken
         for all_masks, as_told in product(ways, (True, False) if self.proposals.told_no_words() else (True,)):
             told, self.proposals.told = self.proposals.told, self.proposals.told if as_told else {}
@@ -129,6 +137,8 @@ class _Finder:
                 return self.with_times(_without_none(found))
             unread = unread or found
         for optional in (False, True) if not self.proposals.given else ():
+            if optional and self.compares:
+                break  # with more inputs it compares them, too
             if (found := self.as_climbed(optional)) is not None:
                 return _without_none(found)
         if unread is not None:
@@ -150,6 +160,13 @@ class _Finder:
         raise Unresolved(
             f"{name} cannot be called: {furthest}; say what forward takes, e.g. --claims-input '{self.line()}'"
         )
+
+    def all_are_told(self) -> bool:
+        """Whether the code tells the axes of each of several series that forward requires: no other forms are tried
+        first."""
+        required = [p for p in self.proposals.parameters if p.required]
+        told = [self.proposals.told.get(p.name, Told()) for p in required]
+        return not self.proposals.given and len(told) > _SEVERAL and all(len(one.axes) > 2 for one in told)
 
     def with_times(self, calling: Calling) -> Calling:
         """The calling that also says when each step was, where forward can be told: without it all steps are of one

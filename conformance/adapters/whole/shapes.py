@@ -5,6 +5,7 @@ Nothing is decided here: `searching` tries them in this order.
 
 from __future__ import annotations
 
+import linecache
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -14,6 +15,7 @@ from typing import Any
 
 from torch import nn
 
+from conformance.adapters.whole.class_source import source_of
 from conformance.adapters.whole.configs import fields_of, is_config
 
 Shape = tuple[int | None, ...]
@@ -79,13 +81,14 @@ def _sizes_of(axes: Sequence[int | str], at: int, module: nn.Module, said: Mappi
         return [axis]
     name = axis.lower()
     plain = name.replace("_", "")
-    own: list[int | None] = [size for key, size in said.items() if plain and key.replace("_", "") == plain]
+    legend = _named_in_full(axis, module)
+    own: list[int | None] = [size for key, size in said.items() if plain and key.replace("_", "") in (plain, *legend)]
     if _is_side(axes, at):
         return [*own, *image_sizes(module, said)[:3]]
     if _FREE_AXES.fullmatch(name):
         longer = [size for key, size in said.items() if len(name) > 2 and key.startswith(name)]
         return [*own, *longer[:1], None]
-    if own and len(name) > 1:
+    if own and (len(name) > 1 or legend):
         return own
     if _PLANES_AXES.fullmatch(name) and len(axes) == 3 and at == 0:
         first = next((p for p in module.modules() if isinstance(p, CONVOLUTIONS)), None)
@@ -98,6 +101,16 @@ def _sizes_of(axes: Sequence[int | str], at: int, module: nn.Module, said: Mappi
     last = at == len(axes) - 1 and len(axes) > 1
     widths = list(dict.fromkeys([*own, *counted, *told, *maps]))[:_MOST_WIDTHS]
     return [*widths, *free] if last or not free else [*free, *widths]
+
+
+def _named_in_full(axis: str, module: nn.Module) -> list[str]:
+    """What the file of a model calls an axis that has one letter, the likeliest first, as the names of options may have
+    it: "timefeatures" and "features" for F, of a notation ``T steps, F time features``."""
+    source = source_of(type(module)) if len(axis) == 1 else None
+    text = "".join(linecache.getlines(source[1])) if source else ""
+    found = re.search(rf"(?<![\w.]){axis}(?:\s*[:=]|\s+is)?\s+(?:the\s+|number of\s+)?([a-z]+)(?:[ _]([a-z]+))?", text)
+    words = [word for word in found.groups() if word] if found else []
+    return [form for word in ("".join(words), words[0]) for form in (word, f"n{word}", f"num{word}")] if words else []
 
 
 def said_sizes(module: nn.Module, options: Mapping[str, Any]) -> dict[str, int]:

@@ -33,7 +33,11 @@ class StateProbes(LengthProbes):
         what a call changes is a cache, and one table may be made from another of the same part."""
         groups: dict[str, list[str]] = {}
         used = self.twin()
+        ran: set[str] = set()
+        for path, part in used.module.named_modules():
+            part.register_forward_pre_hook(lambda _part, _given, path=path: ran.add(path))
         used(**self.example(seed=3))
+        is_method = "forward" in vars(self.module)  # one side of several: the others keep tables of their own
         after, filled = dict(used.module.named_buffers()), self._filled_by_a_call()
         for name, buffer in self.module.named_buffers():
             if buffer.layout is not torch.strided or name in filled or not torch.equal(buffer, after[name]):
@@ -45,6 +49,7 @@ class StateProbes(LengthProbes):
                 and not _is_mask(buffer)
                 and not _is_kept_beside(self.module, name, buffer)
                 and not is_for_another_method(self.module, name)
+                and not (is_method and name.rpartition(".")[0] not in {*ran, ""})
                 and not self._is_for_some_arguments(name)
             ):
                 groups.setdefault(name.rpartition(".")[0], []).append(name)

@@ -449,6 +449,28 @@ def rank_documents(scores, k=3):
     return scores.argsort(-1, descending=True)[..., :k]
 
 
+def relevant_recall_at_k(scores, relevant, k=3):
+    """The share of each query's relevant candidates that is among its best k."""
+    found = relevant.gather(1, rank_documents(scores, k)).float().sum(1)
+    return (found / relevant.sum(1)).mean()
+
+
+def set_loss(logits, boxes, targets, n_classes=5):
+    """The nearest pairs of a query and an object are matched; all other queries are of no class."""
+    wanted = torch.full(logits.shape[:2], n_classes)
+    far = logits.new_zeros(())
+    for row, target in enumerate(targets):
+        apart = torch.cdist(boxes[row], target["boxes"], p=1)
+        for _ in range(len(target["labels"])):
+            query, at = divmod(int(apart.argmin()), len(target["labels"]))
+            far = far + apart[query, at]
+            apart[query], apart[:, at] = float("inf"), float("inf")
+            wanted[row, query] = target["labels"][at]
+    weight = torch.ones(n_classes + 1)
+    weight[n_classes] = 0.1
+    return F.cross_entropy(logits.flatten(0, 1), wanted.flatten(), weight) + far
+
+
 def distillation_loss(student_logits, teacher_logits, keep, temperature=2.0):
     """The divergence of the softened student from the softened teacher, a mean over what is kept."""
     taught = F.softmax(teacher_logits / temperature, dim=-1)

@@ -99,18 +99,24 @@ GRADED = """
         cut = torch.log2(torch.arange(k) + 2.0)
         return (relevance.gather(1, top) / cut).sum(1) / (relevance.topk(k, 1).values / cut).sum(1)
 
+    def recall_at_k(scores, relevance, k=3):
+        top = (relevance > 0).float().gather(1, scores.topk(k, 1).indices)
+        return (top.sum(1) / (relevance > 0).sum(1)).mean()
+
     def dcg(scores, relevance):
         return relevance.gather(1, scores.argsort(1)).sum(1)
 """
-MISSING, ANY_ORDER, ONE = (
+MISSING, ANY_ORDER, ONE, ALL = (
     "losses-of-lists-leave-missing-candidates-out",
     "losses-of-lists-do-not-mind-their-order",
     "ndcg-is-one-for-the-best-order",
+    "recalls-of-all-that-is-relevant-are-one",
 )
 WRONG_GRADED = {
     "descending=True).argsort(1)": ("descending=True)", ANY_ORDER),
     "F.cross_entropy(s[keep], r[keep].softmax(0))": ("F.cross_entropy(s, (r * keep).softmax(0))", MISSING),
     "(relevance.topk(k, 1).values": ("(relevance.topk(k, 1, largest=False).values", ONE),
+    "(top.sum(1) / (relevance > 0).sum(1))": ("(top.sum(1) / k)", ALL),
 }
 
 
@@ -120,7 +126,7 @@ def test_graded_lists(functions, change):
     assert GRADED.count(right) == 1 or not right
     found = examine(functions(GRADED.replace(right, wrong) if right else GRADED))
     assert {w.claim for w in found.wrong if w.trouble.certain} == ({claim} if claim else set())
-    assert set(found.tested) >= {MISSING, ANY_ORDER, ONE}
+    assert set(found.tested) >= {MISSING, ANY_ORDER, ONE, ALL}
 
 
 MODEL = """
