@@ -117,23 +117,28 @@ _OF_TEST = re.compile(r"(\w+[._])?test(_\w+)?|\w+\[(['\"]test['\"]|test(_\w+)?|h
 def thresholds_of_the_test(tree: ast.AST) -> Found:
     """Where a threshold, or a scale of probabilities, is fitted to the labels of the test that is measured with it."""
     for function in [tree, *functions(tree)]:
-        of_test = {
-            one.id
-            for block in blocks(function)
-            for node in block
-            for to, given in assigned(node)
-            if isinstance(given, ast.Call) and any(_OF_TEST.fullmatch(ast.unparse(x)) for x in given.args)
-            for one in ast.walk(to)
-            if isinstance(one, ast.Name)
-        }
-        for node in (one for block in blocks(function) for one in block):
-            for _, given in assigned(node):
-                if isinstance(given, ast.Call) and _CHOOSES.fullmatch(called(given)):
-                    names = [ast.unparse(one) for one in given.args]
-                    inner = (one for x in given.args if isinstance(x, ast.Starred) for one in ast.walk(x))
-                    names += [one.id for one in inner if isinstance(one, ast.Name)]
-                    if any(name in of_test or _OF_TEST.fullmatch(name) for name in names):
-                        yield ast.unparse(node), node
+        statements = [one for block in blocks(function) for one in block]
+        given_at = [(node.lineno, to, given) for node in statements for to, given in assigned(node)]
+        for node in statements:
+            for call in (one for _, given in assigned(node) for one in calls(given)):
+                if not _CHOOSES.fullmatch(called(call)):
+                    continue
+                names = [ast.unparse(one) for one in call.args]
+                inner = (one for x in call.args if isinstance(x, ast.Starred) for one in ast.walk(x))
+                names += [one.id for one in inner if isinstance(one, ast.Name)]
+                if any(_OF_TEST.fullmatch(name) or _is_of_test(name, node.lineno, given_at) for name in names):
+                    yield ast.unparse(node), node
+
+
+def _is_of_test(name: str, line: int, given_at: list[tuple[int, ast.expr, ast.expr]]) -> bool:
+    """Whether what a name got last, before a line, is made by a call that is handed test data."""
+    before = [
+        (at, given)
+        for at, to, given in given_at
+        if at < line and any(isinstance(one, ast.Name) and one.id == name for one in ast.walk(to))
+    ]
+    given = max(before, key=lambda one: one[0], default=(0, None))[1]
+    return isinstance(given, ast.Call) and any(_OF_TEST.fullmatch(ast.unparse(x)) for x in given.args)
 
 
 # --- parts that share rows ------------------------------------------------------------------------

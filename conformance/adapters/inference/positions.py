@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import sys
+from contextlib import suppress
 from dataclasses import replace
 from math import isfinite
 from types import SimpleNamespace
@@ -19,6 +20,7 @@ from conformance.adapters.inference.fit import fit
 from conformance.adapters.inference.probes import FITS, SIZES, TQ, B, noise
 from conformance.adapters.inference.resolution import Resolution
 from conformance.adapters.torch_subject import to_array
+from conformance.protocol import Array
 from conformance.reference.positions import sinusoid
 
 
@@ -80,7 +82,9 @@ def resolve_rope(found: Resolution) -> None:
     x = to_array(noise(B, 2, TQ, 8))
     found.settings = {"base": 10000.0, "pairing": "interleaved"}
     if "positions" in found.conventions.call.names:
-        found.conventions = replace(found.conventions, rotation=_rotation_of(found.cls))
+        alike = replace(found.conventions, positions_alike=True)
+        turns = _runs(found, alike, x)
+        found.conventions = alike if turns else replace(found.conventions, rotation=_rotation_of(found.cls))
     axis, refusal = _axis_of_heads(found)
     found.conventions = replace(found.conventions, heads_axis=axis)
     settings = {pairing: {**found.settings, "pairing": pairing} for pairing in ("interleaved", "half")}
@@ -107,6 +111,14 @@ def resolve_rope(found: Resolution) -> None:
 
 LAYOUTS = {1: "(B, H, T, d)", 2: "(B, T, H, d)", 0: "(B, T, d)"}
 """How rotary positions are handed their input, by the axis of heads; 0 where they are part of the batch."""
+
+
+def _runs(found: Resolution, conventions: Conventions, x: Array) -> bool:
+    """Whether the module gives what it is given back, turned, with such conventions: it returns no tables."""
+    with suppress(Exception):
+        found.subject({**found.settings}, conventions)(x=x)
+        return True
+    return False
 
 
 def _axis_of_heads(found: Resolution) -> tuple[int, str]:

@@ -28,7 +28,7 @@ class Conventions:
     encoding multiplies its input by (1), or None when it returns the codes alone; rooted: that is sqrt(d_model), at any
     width. heads_axis: rotary input is (B, H, T, d) when 1, (B, T, H, d) when 2, (B * H, T, d) when 0. rotation: the
     name of the function, in the class's file, that rotates by the cosines and sines which the module returns; None
-    when the module rotates. narrowed: the share of its option for d_ff that a network is wide.
+    when the module rotates. positions_alike: it is handed the positions of one row for all. narrowed: the share of its option for d_ff that a network is wide.
     """
 
     call: Call
@@ -43,6 +43,7 @@ class Conventions:
     rooted: bool = False
     heads_axis: int = 1
     rotation: str | None = None
+    positions_alike: bool = False
     narrowed: float = 1.0
 
     def with_layout(self, layout: Layout, bare: bool = False, residual: bool = False) -> Conventions:
@@ -255,7 +256,8 @@ class Rope(TorchSubject):
         if "offset" in call.names:
             given["offset"] = offset
         if "positions" in call.names:
-            given["positions"] = torch.arange(offset, offset + x.shape[-2]).expand(len(turned), -1)
+            positions = torch.arange(offset, offset + x.shape[-2])
+            given["positions"] = positions if self.conventions.positions_alike else positions.expand(len(turned), -1)
         result = call(module, given)
         if self.conventions.rotation is not None:
             rotate = getattr(sys.modules[type(module).__module__], self.conventions.rotation)

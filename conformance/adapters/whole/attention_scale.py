@@ -46,7 +46,9 @@ def scale(core: AttentionCore) -> Iterator[Finding]:
         return
     name, certain = _wrong_scale(core, got, _scale_place(core, ops))
     certain = certain and not has_unit_vectors(core)  # of length 1: the factors are theirs, and a temperature
-    if not certain and _scale_is_named(core, got):
+    of_sets = any(_OF_SETS.search(_text(type(call.module))) for call in core.record.around(core.call))
+    certain = certain and not of_sets
+    if not certain and (of_sets or _scale_is_named(core, got)):
         sentence = f"The scores are scaled by {got:.6g} ({name}), as the code or its configuration says."
     else:
         sentence = f"The scores are scaled by {got:.6g} ({name}), not by 1 / sqrt({width})."
@@ -144,6 +146,8 @@ def _scale_is_named(core: AttentionCore, got: float) -> bool:
     return has_a_table_for_scale(core)
 
 
+_OF_SETS = re.compile(r"sqrt\((self\.)?dim_?V\)")
+"""How the Set Transformer's published code scales, by the width of all heads (Lee et al. 2019, modules.py)."""
 _UNSCALED = re.compile(
     r"\b(no|without|un|not|omits?|omitted|omitting)[ -]?scal|"
     r"\b(no|not|without|omits?|omitting)\b[^.\n]{0,24}(scaling|sqrt|division)|\bm?t5(config)?\b",

@@ -24,7 +24,7 @@ from conformance.adapters.inference.facts import Fact
 from conformance.adapters.stated import Shape
 from conformance.adapters.whole.configs import Options
 from conformance.adapters.whole.layouts import OF_PLACES, laid_out
-from conformance.adapters.whole.masking import Mask, real_tokens
+from conformance.adapters.whole.masking import SIZES, Mask, real_tokens
 from conformance.adapters.whole.results import named_tensors
 from conformance.adapters.whole.watching import Watching
 
@@ -158,7 +158,8 @@ class Calling:
         inputs = self.with_one_more(inputs) if self.drops_last or self.starts else inputs
         inputs = self._marked(inputs) if self.end is not None or self.filler is not None else inputs
         turned = {m: self.turned(x) if x.ndim > 1 else x for m, x in inputs.items() if isinstance(x, Tensor)}
-        turned_inputs = {**inputs, **turned}
+        laid_first = {m: tuple(x.shape[:2]) for m, x in inputs.items() if isinstance(x, Tensor)}
+        turned_inputs: dict[str, Any] = {**inputs, **turned, SIZES: laid_first}
         given = {one.parameter: one.laid(turned[one.meaning]) for one in self.inputs}
         for parameter, make in self.fixed.items():
             given[parameter] = make(inputs)

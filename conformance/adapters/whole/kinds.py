@@ -22,6 +22,7 @@ from conformance.adapters.whole.class_source import heading_of, source_of
 from conformance.adapters.whole.configs import settings_of
 from conformance.adapters.whole.decoding import taking_a_model, writes_word_by_word
 from conformance.adapters.whole.layouts import ONE_ANSWER
+from conformance.adapters.whole.names import MAKES_CAUSAL
 from conformance.adapters.whole.usage import surroundings
 from conformance.adapters.whole.used_functions import text_of, used_functions
 
@@ -231,7 +232,11 @@ def _around(module: nn.Module) -> Iterator[tuple[bool, str]]:
                 yield is_causal, f"the docstring of {part.__name__} says {found.group(0)!r}"
     if source_of(parts[0]) is None:
         return
-    found_in = surroundings(sys.modules[parts[0].__module__])
+    home = sys.modules[parts[0].__module__]
+    makers = [name for name, one in vars(home).items() if isinstance(one, FunctionType) and MAKES_CAUSAL.search(name)]
+    for name in makers[:1]:
+        yield True, f"its file makes masks by {name}"
+    found_in = surroundings(home)
     if "site-packages" in found_in.path.parts:
         return
     for source in found_in.sources:

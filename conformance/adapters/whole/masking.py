@@ -121,6 +121,10 @@ NONE = "None"
 """How a mask is filled that is not there."""
 
 
+SIZES = "sizes"
+"""Among the inputs that a user's own function is handed: (rows, steps) of each, by its meaning."""
+
+
 def none(parameter: str) -> Mask:
     return Mask(parameter, lambda inputs: None, NONE, padding=False)
 
@@ -136,7 +140,7 @@ def own_masks(module: nn.Module, parameters: Sequence[str], meanings: Sequence[s
         for parameter in parameters:
             if parameter in found:
                 continue
-            at = _place(parameter, name, returned, parameters)
+            at = _place(parameter, name, returned, parameters, len(meanings) == 2)
             if at is None:
                 continue
             call = _caller(function, meanings, names.side_of(parameter) or names.side_of(name))
@@ -174,8 +178,9 @@ def _returned_names(function: Callable[..., Any]) -> list[str]:
     return [part.id if isinstance(part, ast.Name) else "" for part in parts]
 
 
-def _place(parameter: str, name: str, returned: list[str], parameters: Sequence[str]) -> int | None:
-    """Which result of a function fills the parameter: by its name, by the side and kind that both speak of."""
+def _place(parameter: str, name: str, returned: list[str], parameters: Sequence[str], two: bool) -> int | None:
+    """Which result of a function fills the parameter: by its name, by the side and kind that both speak of. two:
+    whether the model has two sides; the names of one side mean nothing where there is one."""
 
     def traits(text: str) -> tuple[str, bool]:
         side = names.side_of(text)
@@ -190,7 +195,7 @@ def _place(parameter: str, name: str, returned: list[str], parameters: Sequence[
     (side, padding), (said, _) = traits(parameter), traits(name)
     if padding and re.search(r"causal|subsequent|square|look|future", name.lower()):
         return None
-    if side and said:
+    if side and said and two:
         return 0 if side == said else None
     single = len(parameters) == 1
     return 0 if single or (not side and not said) else None
@@ -207,7 +212,7 @@ def _caller(function: Callable[..., Any], meanings: Sequence[str], side: str) ->
         if meaning in ("source", "target") and len(meanings) == 2:
             plan[parameter.name] = itemgetter("src" if meaning == "source" else "tgt")
         elif lower in ("size", "sz", "n", "length", "seq_len", "t", "seq_length", "tgt_len", "max_len", "l"):
-            plan[parameter.name] = lambda inputs: inputs[main].shape[1]
+            plan[parameter.name] = lambda inputs: _size(inputs, main, 1)
         elif parameter.default is not parameter.empty:
             continue
         elif "pad" in lower:
@@ -215,12 +220,18 @@ def _caller(function: Callable[..., Any], meanings: Sequence[str], side: str) ->
         elif lower == "device":
             plan[parameter.name] = lambda inputs: torch.device("cpu")
         elif lower in ("batch", "batch_size", "bsz"):
-            plan[parameter.name] = lambda inputs: inputs[main].shape[0]
+            plan[parameter.name] = lambda inputs: _size(inputs, main, 0)
         elif not plan:
             plan[parameter.name] = lambda inputs: inputs[main]
         else:
             return None
     return (lambda inputs: function(**{name: value(inputs) for name, value in plan.items()})) if plan else None
+
+
+def _size(inputs: Inputs, meaning: str, axis: int) -> int:
+    """How many rows (axis 0) or steps (axis 1) an input has, whichever of them is laid out first."""
+    sizes = inputs[SIZES][meaning] if SIZES in inputs else inputs[meaning].shape
+    return int(sizes[axis])
 
 
 def _handed_over(module: nn.Module, parameters: Sequence[str]) -> dict[str, str]:

@@ -72,6 +72,9 @@ SCORED = re.compile(r"(\w+_)?(labels?|loss|score[sd]?)_masks?")
 FOLDED = r"\b{0}\.(flatten\(0, *1\)|(view|reshape)\(-1, *{0}\.(size\(-1\)|shape\[-1\])\))"
 """Code that makes one batch of the lists of texts that a parameter holds."""
 
+MAKES_CAUSAL = re.compile(r"(causal|subsequent|look_?ahead|future)_?mask|mask_?future", re.IGNORECASE)
+"""Names of functions that make the mask of the future."""
+
 FLAGS = re.compile(
     r"(return|output|use|need|is|do|with|train(ing)?|causal|verbose|inference|average)(_.*|$)|.*_(only|grad)"
 )

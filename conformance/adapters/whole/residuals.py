@@ -82,7 +82,9 @@ def sublayers(record: Record, cores: Sequence[AttentionCore], networks: Sequence
                 del found[out]  # one expert is no sublayer
             found[gave], wholes[gave] = ("mixture of experts", routed.base), record.calls[mixture.call.parent]
     used, result = record.before(record.outcomes), []
+    cast = {origin(record, y): y for y in of_norms}  # a norm that computes in another dtype gives it back in the first
     for out, (name, base) in found.items():
+        base = base if base in of_norms else cast.get(base, base)
         around = record.around(wholes.get(out) or record.call_of(record.ops[out.op]))
         blocks = [call for call in around if any(other.op in call.ops for other in found if other is not out)]
         if blocks and out in used and base.shape[-1:] == out.shape[-1:]:
