@@ -324,3 +324,21 @@ beside(
     "results-of-words-start-at-their-first-piece",
     "The start of a word is noted behind its pieces.",
 )
+beside(
+    "AccuracyOfWhatWasAnswered",
+    slip_texts.ACCURACY_OF_ANSWERED,
+    "results-of-accuracies-are-of-their-class",
+    "The accuracy of a class is a mean over what was answered with it.",
+)
+beside(
+    "OldestAreKept",
+    slip_texts.NEWEST_CUT_OFF,
+    "results-of-long-rows-keep-their-newest",
+    "Long rows keep their oldest entries.",
+)
+beside(
+    "RanksFromOneDiscountedTwice",
+    slip_texts.GAINS_OFF_BY_ONE,
+    "results-of-gains-begin-with-one",
+    "Ranks from one are discounted as if they began with nought.",
+)

@@ -182,3 +182,72 @@ def pieces_of(words, numbers):
         starts.append(len(ids))
     return ids, starts
 """
+STOPPED_BY_THE_WORSE_END = """
+class Stopper:
+    def __init__(self):
+        self.best, self.state = -1.0, None
+
+    def update(self, value, model):
+        if value > self.best:
+            self.best, self.state = value, copy.deepcopy(model.state_dict())
+
+
+def after_an_epoch(stopper, figures, model):
+    stopper.update(figures["val_loss"], model)
+"""
+CALIBRATED_ON_TRAINING = """
+def calibrate(model, train_loader, valid_loader):
+    logits, labels = answers(model, train_loader)
+    temperature = fit_temperature(logits, labels)
+    return temperature
+"""
+ACCURACY_OF_ANSWERED = """
+def class_accuracy(logits, labels, classes):
+    pred = logits.argmax(1)
+    rows = []
+    for k in range(classes):
+        chosen = pred == k
+        rows.append((labels[chosen] == k).float().mean())
+    return rows
+"""
+WEEKDAYS_OF_HOURS = """
+def calendar(hours):
+    hour = hours % 24
+    weekday = hours % 7
+    return hour, weekday
+"""
+NEWEST_CUT_OFF = """
+def left_pad(rows, longest):
+    block = torch.zeros(len(rows), longest, dtype=torch.long)
+    for at, row in enumerate(rows):
+        row = row[:longest]
+        block[at, longest - len(row):] = torch.tensor(row)
+    return block
+"""
+GAINS_OFF_BY_ONE = """
+def rank_of(scores, own):
+    return (scores > own[:, None]).sum(1) + 1
+
+
+def ndcg(ranks, k=10):
+    return ((ranks <= k) / torch.log2(ranks + 2)).mean()
+"""
+TABLE_OF_SHUFFLED_ROWS = """
+def table_of_answers(teacher, rows):
+    loader = DataLoader(rows, batch_size=64, shuffle=True)
+    with torch.no_grad():
+        return torch.cat([teacher(batch) for batch in loader])
+"""
+AVERAGE_GETS_OTHER_WEIGHTS = """
+def keep_and_restore(model, ema, score, best):
+    if score > best:
+        best_state = copy.deepcopy(model.state_dict())
+    ema.load_state_dict(best_state)
+"""
+TRAINING_WITHOUT_END = """
+def split(groups, times, end, last):
+    train = groups == 0
+    valid = (groups == 1) & (times >= end) & (times < last)
+    test = (groups == 2) & (times >= last)
+    return train, valid, test
+"""

@@ -154,3 +154,57 @@ beside(
     "run-words-start-at-their-first-piece",
     "The start of a word is noted behind its pieces.",
 )
+beside(
+    "KeepsTheLargestLossInTraining",
+    slip_texts.STOPPED_BY_THE_WORSE_END,
+    "run-states-are-kept-by-the-better-end",
+    "Early stopping keeps the largest loss.",
+)
+beside(
+    "CalibratedOnTrainingInTraining",
+    slip_texts.CALIBRATED_ON_TRAINING,
+    "run-probabilities-are-calibrated-on-other-rows",
+    "The temperature is fitted to the training rows.",
+)
+beside(
+    "AccuracyOfWhatWasAnsweredInTraining",
+    slip_texts.ACCURACY_OF_ANSWERED,
+    "run-accuracies-of-classes-are-of-their-rows",
+    "The accuracy of a class is a mean over what was answered with it.",
+)
+beside(
+    "WeekdaysOfHoursInTraining",
+    slip_texts.WEEKDAYS_OF_HOURS,
+    "run-weekdays-are-counted-in-days",
+    "The day of the week is a count of hours modulo seven.",
+)
+beside(
+    "OldestAreKeptInTraining",
+    slip_texts.NEWEST_CUT_OFF,
+    "run-long-rows-keep-their-newest",
+    "Long rows keep their oldest entries.",
+)
+beside(
+    "RanksFromOneDiscountedTwiceInTraining",
+    slip_texts.GAINS_OFF_BY_ONE,
+    "run-gains-begin-with-one",
+    "Ranks from one are discounted as if they began with nought.",
+)
+beside(
+    "TeachersTableIsShuffledInTraining",
+    slip_texts.TABLE_OF_SHUFFLED_ROWS,
+    "run-tables-of-answers-keep-the-order-of-rows",
+    "The table of a teacher's answers is made with a loader that shuffles.",
+)
+beside(
+    "AverageGetsOtherWeightsInTraining",
+    slip_texts.AVERAGE_GETS_OTHER_WEIGHTS,
+    "run-averages-get-their-own-state-back",
+    "The average gets the state of the model that it averages.",
+)
+beside(
+    "TrainingWithoutAnEndInTraining",
+    slip_texts.TRAINING_WITHOUT_END,
+    "run-training-part-has-an-end",
+    "The training part has no end in time.",
+)

@@ -68,30 +68,37 @@ def _ends(value: ast.expr) -> bool:
 def windows_that_hold_their_target(tree: ast.AST) -> Found:
     """Where a window of the past ends behind the beginning of what is to be forecast."""
     for function in functions(tree):
-        ends: dict[str, ast.expr] = {}
-        begins: dict[str, tuple[ast.expr, ast.AST]] = {}
+        ends: dict[str, tuple[ast.expr, str]] = {}
+        begins: dict[str, tuple[ast.expr, str, ast.AST]] = {}
         for node in ast.walk(function):
             for to, given in assigned(node):
                 cut = _bounds(given)
                 if not isinstance(to, ast.Name) or cut is None:
                     continue
                 if _PAST.fullmatch(to.id) and cut[1] is not None:
-                    ends[to.id] = cut[1]
+                    ends[to.id] = cut[1], _cut_from(given)
                 elif _FUTURE.fullmatch(to.id) and cut[0] is not None:
-                    begins[to.id] = cut[0], node
-        for past, end in ends.items():
-            for future, (begin, place) in begins.items():
-                if (by := _behind(end, begin)) > 0:
+                    begins[to.id] = cut[0], _cut_from(given), node
+        for past, (end, series) in ends.items():
+            for future, (begin, other, place) in begins.items():
+                if series == other and (by := _behind(end, begin)) > 0:
                     yield f"{past} ends {by} behind the beginning of {future}", place
 
 
 def _bounds(value: ast.expr) -> tuple[ast.expr | None, ast.expr | None] | None:
     """The first and the last bound of ``x[a:b]`` or ``slice(a, b)``."""
-    if isinstance(value, ast.Subscript) and isinstance(value.slice, ast.Slice):
-        return value.slice.lower, value.slice.upper
+    if isinstance(value, ast.Subscript):
+        last = value.slice.elts[-1] if isinstance(value.slice, ast.Tuple) and value.slice.elts else value.slice
+        if isinstance(last, ast.Slice):
+            return last.lower, last.upper
     if isinstance(value, ast.Call) and ast.unparse(value.func) == "slice" and len(value.args) == 2:
         return value.args[0], value.args[1]
     return None
+
+
+def _cut_from(value: ast.expr) -> str:
+    """The series of which something is a cut; "" for a slice that is made by itself."""
+    return ast.unparse(value.value) if isinstance(value, ast.Subscript) else ""
 
 
 def _behind(end: ast.expr, begin: ast.expr) -> int:
@@ -320,6 +327,64 @@ def _without_last(node: ast.Subscript) -> bool:
     return len(ends) == 1 and ast.unparse(ends[0]) == "-1"
 
 
+# --- calendars and histories ----------------------------------------------------------------------
+
+_WEEKDAY = re.compile(r"(\w+_)?(dow|week_?day|day_?of_?week|wday)(_\w+)?", re.IGNORECASE)
+
+
+def weekdays_of_hours(tree: ast.AST) -> Found:
+    """Where the day of the week is a count of hours modulo 7, and the hour of the day is the same count modulo 24."""
+    for function in functions(tree):
+        hours = {
+            ast.unparse(node.left)
+            for node in ast.walk(function)
+            if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mod) and ast.unparse(node.right) == "24"
+        }
+        for node in ast.walk(function):
+            for to, given in assigned(node):
+                is_seventh = (
+                    isinstance(given, ast.BinOp) and isinstance(given.op, ast.Mod) and ast.unparse(given.right) == "7"
+                )
+                if is_seventh and _WEEKDAY.fullmatch(ast.unparse(to)) and ast.unparse(given.left) in hours:  # type: ignore[attr-defined]
+                    yield ast.unparse(node), node
+
+
+def newest_cut_off(tree: ast.AST) -> Found:
+    """Where rows are padded in front, since the newest stands last, and those that are too long keep their oldest."""
+    for function in functions(tree):
+        for node in ast.walk(function):
+            for to, given in assigned(node):
+                bounds = _bounds(given)
+                name = ast.unparse(to)
+                if bounds is None or bounds[0] is not None or bounds[1] is None or not isinstance(given, ast.Subscript):
+                    continue
+                longest = ast.unparse(bounds[1])
+                if ast.unparse(given.value) != name or not re.fullmatch(r"[\w.]+", longest):
+                    continue
+                n, row = re.escape(longest), re.escape(name)
+                in_front = rf"{n} - len\({row}\):\] = |\* \({n} - len\({row}\)\) \+ {row}\b"
+                if re.search(in_front, ast.unparse(function)):
+                    yield ast.unparse(node), node
+
+
+WEEKDAYS = Slip(
+    rule=weekdays_of_hours,
+    asked="the day of the week of a count of hours",
+    expected="the days, modulo 7",
+    got="the hours, modulo 7",
+    sentence="The day of the week is counted in hours: it changes every hour, and means nothing.",
+    mend="hours // 24 % 7",
+    nothing="no day of the week was seen that is counted in hours",
+)
+NEWEST = Slip(
+    rule=newest_cut_off,
+    asked="what a row keeps that is too long and is padded in front",
+    expected="its end, which is the newest",
+    got="its beginning",
+    sentence="Rows are padded in front, so that the newest stands last, and long ones are cut at that end.",
+    mend="row[-longest:]",
+    nothing="no row was seen that is padded in front and cut at its end",
+)
 _IGNORED = re.compile(r"-100|\w*ignore\w*|(\w+\.)*pad(_?(id|idx|token_id))?", re.IGNORECASE)
 
 

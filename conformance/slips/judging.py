@@ -58,6 +58,24 @@ def better_turned_round(tree: ast.AST) -> Found:
             yield f"greater_is_better={ast.unparse(greater)} for {name}", greater
 
 
+def stopped_by_the_worse_end(tree: ast.AST) -> Found:
+    """Where what keeps the largest figure is handed a loss, or what keeps the smallest an accuracy."""
+    keeps: dict[str, set[bool]] = {}
+    for cls in (node for node in ast.walk(tree) if isinstance(node, ast.ClassDef)):
+        for method in functions(cls):
+            given = [one.arg for one in method.args.args[1:2]]
+            for node in (one for one in ast.walk(method) if isinstance(one, ast.If) and given):
+                found = re.fullmatch(rf"{given[0]} ([<>])=? self\.best\w*", ast.unparse(node.test))
+                if found and _KEEPS.search("\n".join(map(ast.unparse, node.body))):
+                    keeps.setdefault(method.name, set()).add(found[1] == ">")
+    for call in calls(tree):
+        grows = keeps.get(called(call), set())
+        figure = ast.unparse(call.args[0]) if call.args else ""
+        rises, falls = RISES.search(figure) is not None, FALLS.search(figure) is not None
+        if len(grows) == 1 and rises != falls and rises not in grows:
+            yield ast.unparse(call), call
+
+
 # --- folds ----------------------------------------------------------------------------------------
 
 _MODEL = re.compile(r"(\w+_)?(model|net|network|clf|classifier)\d*")
@@ -106,6 +124,7 @@ _KEEPS = re.compile(r"deepcopy|state_dict|torch\.save|\.clone\(|save_")
 _HAS_VALIDATION = re.compile(
     r"\b(val(id(ation)?)?_(?!loss|acc|score|f1|ppl|metric|auc|best|every|freq|step|interval|mode)"
     r"|dev_(set|data|rows|texts|loader|examples|pairs))\w*"
+    r"|\btrain\w*, (val|valid|validation|dev)(_(rows|set|data|part))?, test\w*"
 )
 """Names of data to choose by: "val" alone may be a value, and "dev" a device."""
 
@@ -130,6 +149,31 @@ def states_of_the_test(tree: ast.AST) -> Found:
             keeps = _KEEPS.search("\n".join(map(ast.unparse, node.body)))
             if used and keeps and isinstance(node.test, ast.Compare) and "best" in compared.lower():
                 yield f"{ast.unparse(figures[used[0]])}, {compared}", figures[used[0]]
+
+
+_CALIBRATES = re.compile(r"(fit_|calibrate_?|tune_|find_)?(platt|temperature|calibrat\w*|isotonic)(_\w+)?")
+_OF_TRAINING = re.compile(r"(\w+_)?train(ing)?(_\w+)?")
+
+
+def calibrated_on_what_was_learned(tree: ast.AST) -> Found:
+    """Where probabilities are calibrated with the answers to the training part, and the script has a validation."""
+    if not re.search(rf"\b({VALIDATES})_?(loader|set|data|rows|texts|x|dl)\b", ast.unparse(tree)):
+        return
+    for function in [tree, *functions(tree)]:
+        given_at = [(one.lineno, *pair) for block in blocks(function) for one in block for pair in assigned(one)]
+        for line, _, given in given_at:
+            if not (isinstance(given, ast.Call) and _CALIBRATES.fullmatch(called(given))):
+                continue
+            for name in (ast.unparse(one) for one in given.args):
+                before = [
+                    (at, made)
+                    for at, to, made in given_at
+                    if at < line and any(isinstance(one, ast.Name) and one.id == name for one in ast.walk(to))
+                ]
+                made = max(before, key=lambda one: one[0], default=(0, None))[1]
+                if isinstance(made, ast.Call) and any(_OF_TRAINING.fullmatch(ast.unparse(x)) for x in made.args):
+                    yield f"{ast.unparse(given)}, of {ast.unparse(made)}", given
+                    break
 
 
 # --- parts that hold each other -------------------------------------------------------------------
@@ -232,6 +276,16 @@ BETTER = Slip(
     mend="greater_is_better=True for an accuracy or F1, False for a loss",
     nothing="no measure was seen whose better end is turned round",
 )
+STOPPED = Slip(
+    rule=stopped_by_the_worse_end,
+    asked="the figure by which a state is kept",
+    expected="one whose better end is kept",
+    got="one whose worse end is",
+    sentence="What keeps the largest figure is handed a loss, or what keeps the smallest an accuracy: the worst state "
+    "counts as the best.",
+    mend="hand it the other figure, or turn the comparison round",
+    nothing="no state was seen that is kept by the worse end of a figure",
+)
 FOLDS = Slip(
     rule=models_of_all_folds,
     asked="the model that a fold is held out from",
@@ -249,6 +303,15 @@ CHOSEN = Slip(
     sentence="The state is kept by the figure of the test, which is reported then: it flatters.",
     mend="keep the state by the figure of the validation",
     nothing="no state was seen that the test chooses",
+)
+CALIBRATED = Slip(
+    rule=calibrated_on_what_was_learned,
+    asked="the rows with which probabilities are calibrated",
+    expected="of the validation",
+    got="those that were learned from",
+    sentence="Probabilities are calibrated with the rows that were learned from: what fits there is wrong elsewhere.",
+    mend="fit_temperature(*answers(model, valid_loader))",
+    nothing="no calibration was seen with the rows that were learned from",
 )
 ENDLESS = Slip(
     rule=parts_without_an_end,

@@ -381,14 +381,20 @@ _TRUE = re.compile(r"(\w+_)?(truth|true|gold|support|actual)(_\w+)?|(\w+_)?label
 def tables_read_along_the_other_axis(tree: ast.AST) -> Found:
     """Where predictions are the rows of a table of counts, and the truth is read off its rows, or the other way
     round."""
+    of_all = {is_guess for node in ast.walk(tree) for is_guess in _rows_are_guesses(node)}
     for function in functions(tree):
-        rows = {is_guess for node in ast.walk(function) for is_guess in _rows_are_guesses(node)}
+        rows = {is_guess for node in ast.walk(function) for is_guess in _rows_are_guesses(node)} or of_all
         if len(rows) != 1:
             continue
         for name, value in (pair for node in ast.walk(function) for pair in assigned(node)):
-            axis, said = _summed_axis(value), ast.unparse(name)
-            is_guess = _GUESSED.fullmatch(said) is not None
-            if axis is None or not (is_guess or _TRUE.fullmatch(said)):
+            said = ast.unparse(name)
+            by = value.right if isinstance(value, ast.BinOp) and isinstance(value.op, ast.Div) else None
+            axis = _summed_axis(by if by is not None else value)
+            is_guess = (
+                re.fullmatch(r"prec(ision)?s?", said) is not None if by is not None else bool(_GUESSED.fullmatch(said))
+            )
+            is_true = re.fullmatch(r"rec(all)?s?", said) is not None if by is not None else bool(_TRUE.fullmatch(said))
+            if axis is None or not (is_guess or is_true):
                 continue
             of_rows = axis == 1
             if of_rows != (is_guess in rows):
@@ -469,6 +475,31 @@ UNIONS = Slip(
     sentence="The union is the sum of both sizes: what is common counts twice, and a perfect answer gets one half.",
     mend="union = a.sum() + b.sum() - both",
     nothing="no union was seen that is the sum of two sizes",
+)
+_OF_EACH_CLASS = re.compile(r"\w*(class_acc\w*|acc\w*_(by|per|of)_class\w*|per_class_(acc|recall)\w*|class_recalls?)")
+_GUESS = r"(y_?)?(pred\w*|hat|guess\w*|answers?)"
+
+
+def accuracies_of_what_was_answered(tree: ast.AST) -> Found:
+    """Where a function that is called after the accuracy of each class takes the rows that were answered with it."""
+    for function in functions(tree):
+        if not _OF_EACH_CLASS.fullmatch(function.name):
+            continue
+        for node in ast.walk(function):
+            for to, given in assigned(node):
+                chosen = re.fullmatch(rf"\(?{_GUESS} == (\w+)\)?", ast.unparse(given))
+                if chosen and re.search(rf"\[{re.escape(ast.unparse(to))}\] == {chosen[3]}\b", ast.unparse(function)):
+                    yield ast.unparse(node), node
+
+
+OF_CLASSES = Slip(
+    rule=accuracies_of_what_was_answered,
+    asked="the rows over which the accuracy of a class is a mean",
+    expected="those of the class",
+    got="those that were answered with it",
+    sentence="The accuracy of a class is a mean over the rows that were answered with it: that is its precision.",
+    mend="(predicted[labels == k] == k).float().mean()",
+    nothing="no accuracy of classes was seen that is a mean over what was answered",
 )
 TABLES = Slip(
     rule=tables_read_along_the_other_axis,

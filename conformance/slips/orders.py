@@ -553,6 +553,45 @@ RANKS = Slip(
     mend="rank < k where the best has rank 0, rank <= k where it has rank 1.",
     nothing="no rank was seen that is compared one place off",
 )
+# --- what a shuffled loader gives -----------------------------------------------------------------
+
+
+def tables_of_shuffled_rows(tree: ast.AST) -> Found:
+    """Where a function returns what a model gives for the batches of a loader that it makes itself and shuffles, and
+    nothing beside it: no row knows whose it is."""
+    for function in functions(tree):
+        shuffled = {
+            ast.unparse(to): given
+            for node in ast.walk(function)
+            for to, given in assigned(node)
+            if called(given) == "DataLoader" and re.search(r"shuffle=True", ast.unparse(given))
+        }
+        if not shuffled or "backward" in ast.unparse(function):
+            continue
+        for node in ast.walk(function):
+            value = node.value if isinstance(node, ast.Return) else None
+            if called(value) not in ("cat", "concat", "concatenate", "vstack", "stack") or not value.args:  # type: ignore[arg-type, union-attr]
+                continue
+            made = value.args[0]  # type: ignore[union-attr]
+            loops = [ast.unparse(one.iter) for one in getattr(made, "generators", ())]
+            loops += [
+                ast.unparse(one.iter)
+                for one in ast.walk(function)
+                if isinstance(one, ast.For) and isinstance(made, ast.Name)
+            ]
+            for loader in shuffled.keys() & {*loops}:
+                yield ast.unparse(shuffled[loader]), shuffled[loader]
+
+
+SHUFFLED = Slip(
+    rule=tables_of_shuffled_rows,
+    asked="the order of what a function returns for all rows",
+    expected="that of the rows",
+    got="that in which a loader shuffled them",
+    sentence="A table of answers is made in a shuffled order, and does not say to which row each belongs.",
+    mend="DataLoader(rows, shuffle=False) where the answers are put together",
+    nothing="no table of answers was seen that is made in a shuffled order",
+)
 # --- rows and columns -----------------------------------------------------------------------------
 
 

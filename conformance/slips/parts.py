@@ -315,6 +315,9 @@ def fitted_to_all(tree: ast.AST) -> Found:
     yield from _fitted_to_all_rows(tree)
     yield from _fitted_before_the_cut(tree)
     yield from _made_of_all_parts(tree)
+    yield from _told_all_parts(tree)
+    yield from _counted_in_all_parts(tree)
+    yield from _one_cut_and_one_whole(tree)
     ends = {ast.unparse(node): node for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
     for call in calls(tree):
         held = call.args[0] if called(call) in ("fit", "fit_transform") and len(call.args) == 1 else None
@@ -349,6 +352,56 @@ def _fitted_before_the_cut(tree: ast.AST) -> Found:
 _SCALER = re.compile(
     r"\w*(scaler|normali[sz]er|standardi[sz]er)|fit_(\w+_)?(scaling|normali[sz]ation|stat(istic)?s)", re.IGNORECASE
 )
+
+
+def _told_all_parts(tree: ast.AST) -> Found:
+    """Where something is fitted to the rows of the training part and of those that judge, ``train | valid | test``."""
+    for call in calls(tree):
+        given = [one for one in call.args if isinstance(one, ast.BinOp) and isinstance(one.op, ast.BitOr | ast.Add)]
+        for one in given if called(call) in ("fit", "fit_transform") else ():
+            names = [ast.unparse(x) for x in ast.walk(one) if isinstance(x, ast.Name | ast.Attribute)]
+            if any(map(_LEARNED.fullmatch, names)) and any(map(_JUDGING.fullmatch, names)):
+                yield ast.unparse(call), call
+
+
+_COUNTS = re.compile(r"(\w+_)?(counts?|popularity|freqs?|frequenc(y|ies)|occurrences|clicks|weights)(_\w+)?")
+
+
+def _counted_in_all_parts(tree: ast.AST) -> Found:
+    """Where the rows of the training part and of those that judge are counted together: how often an item occurs, by
+    which it is drawn or recommended. Words may be numbered so."""
+    for loop in (one for one in ast.walk(tree) if isinstance(one, ast.For) and isinstance(one.iter, ast.BinOp)):
+        names = [ast.unparse(one) for one in ast.walk(loop.iter) if isinstance(one, ast.Name)]
+        adds = [one for one in ast.walk(loop) if isinstance(one, ast.AugAssign) and isinstance(one.op, ast.Add)]
+        counts = [one for one in adds if isinstance(one.target, ast.Subscript) and ast.unparse(one.value) == "1"]
+        is_count = any(_COUNTS.fullmatch(ast.unparse(one.target.value)) for one in counts)  # type: ignore[attr-defined]
+        if is_count and any(map(_LEARNED.fullmatch, names)) and any(map(_JUDGING.fullmatch, names)):
+            yield ast.unparse(loop.iter), loop
+
+
+_ENDS = re.compile(r"(n_)?train(ing)?_(end|len|length|size|steps|days|hours|until)|(end|last)_of_train(ing)?|n_train")
+
+
+def _one_cut_and_one_whole(tree: ast.AST) -> Found:
+    """Where a scaler is told where training ends, cuts one series there, and takes mean and spread of another whole."""
+    for cls in (one for one in ast.walk(tree) if isinstance(one, ast.ClassDef) and _SCALER.fullmatch(one.name)):
+        for method in functions(cls):
+            given = [one.arg for one in method.args.args[1:]]
+            ends = [name for name in given if _ENDS.fullmatch(name)]
+            text = ast.unparse(method)
+            whole = {ast.unparse(to): ast.unparse(of) for node in ast.walk(method) for to, of in assigned(node)}
+            series = [name for name in given if name not in ends]
+            cut = [name for name in series for end in ends if re.search(rf"\b{name}\[.*:{end}\]", text)]
+            for name in series if cut else ():
+                names = [name, *(to for to, of in whole.items() if of == name)]
+                taken = [one for one in calls(method) if re.fullmatch(r"(nan)?(mean|std)", called(one))]
+                uses = [
+                    one
+                    for one in taken
+                    if any(re.search(rf"\b{x}(,|\)|\.(mean|std))", ast.unparse(one)) for x in names)
+                ]
+                if name not in cut and len({called(one)[-4:] for one in uses}) == 2:
+                    yield ast.unparse(uses[0]), uses[0]
 
 
 def _made_of_all_parts(tree: ast.AST) -> Found:
@@ -426,8 +479,10 @@ def mirrored(tree: ast.AST) -> Found:
     if (sides := _sides(tree)) is None:
         return
     for node in ast.walk(tree):
-        if isinstance(node, ast.Call | ast.Subscript) and _mirrors(node):
-            around = [one for one in functions(tree) if node in ast.walk(one)]
+        if not isinstance(node, ast.Call | ast.Subscript) or not _mirrors(node, True):
+            continue
+        around = [one for one in functions(tree) if node in ast.walk(one)]
+        if _mirrors(node, bool(around) and around[-1].name == "__getitem__"):
             varies = called(node) == "RandomHorizontalFlip" or (bool(around) and _is_by_chance(around[-1], node))
             if varies and not (around and _minds(around[-1], node)):
                 yield f"{ast.unparse(node)}, where classes are {sides[0]} and {sides[1]}", node
@@ -445,8 +500,8 @@ def _sides(tree: ast.AST) -> tuple[str, str] | None:
     return None
 
 
-def _mirrors(node: ast.Call | ast.Subscript) -> bool:
-    """Whether it turns the last axis of a picture round."""
+def _mirrors(node: ast.Call | ast.Subscript, is_item: bool = False) -> bool:
+    """Whether it turns the last axis of a picture round. is_item: of one picture, (C, H, W)."""
     if isinstance(node, ast.Subscript):
         parts = node.slice.elts if isinstance(node.slice, ast.Tuple) else []
         return len(parts) not in (0, 3) and ast.unparse(parts[-1]) == "::-1"  # of three, the last may be the colours
@@ -457,7 +512,10 @@ def _mirrors(node: ast.Call | ast.Subscript) -> bool:
         return False
     given = [*node.args, *(one.value for one in node.keywords)]
     axes = given[1:] if ast.unparse(node.func.value) in ("torch", "np", "numpy") else given
-    return len(axes) == 1 and _LAST_AXIS.fullmatch(ast.unparse(axes[0])) is not None
+    if len(axes) != 1:
+        return False
+    written = ast.unparse(axes[0])
+    return _LAST_AXIS.fullmatch(written) is not None or (is_item and written in ("2", "[2]", "(2,)"))
 
 
 def _is_by_chance(function: ast.FunctionDef, flip: ast.AST) -> bool:
@@ -536,6 +594,33 @@ RENAMED = Slip(
     sentence="What is called the validation is taken from the test: what it chooses is chosen by the test.",
     mend='val = predict(model, parts["val"])',
     nothing="no validation was seen that is taken from the test part",
+)
+_TIMED = re.compile(r"\b(\w+) (>=?|<=?) ")
+
+
+def training_without_an_end(tree: ast.AST) -> Found:
+    """Where the rows of two parts that judge are chosen by a time, and those of the training part by none."""
+    for block in [one for node in [tree, *functions(tree)] for one in blocks(node)]:
+        made = {ast.unparse(to): given for statement in block for to, given in assigned(statement)}
+        learned = [name for name in made if _LEARNED.fullmatch(name)]
+        judging = [name for name in made if _JUDGING.fullmatch(name)]
+        times = [{found[0] for found in _TIMED.findall(ast.unparse(made[name])) if ">" in found[1]} for name in judging]
+        common = set.intersection(*times) if len(times) > 1 else set()
+        for name in learned:
+            text = ast.unparse(made[name])
+            chooses = isinstance(made[name], ast.Compare | ast.BinOp | ast.Subscript)
+            if common and chooses and "==" in text and not any(re.search(rf"\b{time}\b", text) for time in common):
+                yield f"{name} = {text}, and the others by {min(common)}", made[name]
+
+
+UNENDING = Slip(
+    rule=training_without_an_end,
+    asked="the times of the rows that are learned from",
+    expected="before those that judge",
+    got="all",
+    sentence="The parts that judge begin at a time, and the training part ends at none: it holds what comes later.",
+    mend="train = mine & (time < end_of_training)",
+    nothing="no training part was seen without an end beside parts that begin at a time",
 )
 REACHING = Slip(
     rule=parts_that_reach,

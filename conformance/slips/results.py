@@ -381,6 +381,45 @@ THROWN = Slip(
     mend="x = x.masked_fill(...), or x.masked_fill_(...)",
     nothing="no result of a tensor's method was seen that a statement throws away",
 )
+
+
+def gains_off_by_one(tree: ast.AST) -> Found:
+    """Where a function counts ranks from one, and a gain divides by the logarithm of such a rank plus two."""
+    from_one = [one for one in functions(tree) if "rank" in one.name.lower() and _counts_from_one(one)]
+    if not from_one or any(
+        re.search(r"- 1\b", ast.unparse(one)) for one in functions(tree) if "rank" in one.name.lower()
+    ):
+        return
+    for function in functions(tree):
+        for node in calls(function):
+            text = ast.unparse(node.args[0]) if called(node) == "log2" and node.args else ""
+            if re.fullmatch(r"(\w+\.)?ranks?(\.\w+\(\))? \+ 2(\.0)?", text) and not re.search(
+                r"ranks? -=? 1", ast.unparse(function)
+            ):
+                yield ast.unparse(node), node
+
+
+def _counts_from_one(function: ast.FunctionDef) -> bool:
+    """Whether all that it returns is a count plus one: ``(scores > own).sum(1) + 1``."""
+    returned = [one.value for one in ast.walk(function) if isinstance(one, ast.Return) and one.value is not None]
+    return bool(returned) and all(
+        isinstance(one, ast.BinOp)
+        and isinstance(one.op, ast.Add)
+        and "1" in (ast.unparse(one.left), ast.unparse(one.right))
+        and re.search(r"\.sum\(", ast.unparse(one))
+        for one in returned
+    )
+
+
+FIRST_GAINS = Slip(
+    rule=gains_off_by_one,
+    asked="the gain of the first rank",
+    expected="1",
+    got="0.63",
+    sentence="Ranks count from one, and the gain divides by log2(rank + 2): the best answer has a gain of 0.63.",
+    mend="hits / log2(rank + 1), for a rank that counts from 1",
+    nothing="no gain was seen that takes ranks from one for ranks from nought",
+)
 _PRODUCTS = ("einsum", "matmul", "bmm")
 _SCALE = re.compile(
     r"(\w+\.)*(scale|scaling|inv_sqrt\w*|scale_factor)|(math|np|torch)\.sqrt\(.*\)|.*\*\* -?0?\.5", re.IGNORECASE

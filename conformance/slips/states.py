@@ -8,7 +8,7 @@ import ast
 import re
 from collections.abc import Iterator
 
-from conformance.slips.slip import Found, Slip, called, calls, functions, inside, over_epochs
+from conformance.slips.slip import Found, Slip, assigned, blocks, called, calls, functions, inside, over_epochs
 
 
 def rebuilt_from_config(tree: ast.AST) -> Found:
@@ -80,6 +80,31 @@ def averaged_once_an_epoch(tree: ast.AST) -> Found:
         learns = any(called(one) == "backward" for one in [*calls(loop), *elsewhere])
         if learns and not any(id(one) in in_batches for one in moved) and not any(map(_moves_average, elsewhere)):
             yield from ((ast.unparse(one), one) for one in moved)
+
+
+def averages_given_other_weights(tree: ast.AST) -> Found:
+    """Where an average gets the state back that was kept of another model, which is not the one that was measured."""
+    for function in [tree, *functions(tree)]:
+        kept: dict[str, set[str]] = {}
+        own = [one for block in blocks(function) for one in block]
+        for node in own:
+            for to, given in assigned(node):
+                found = re.search(r"([\w.]+)\.state_dict\(\)", ast.unparse(given))
+                if found and re.search(r"best|kept|keep|snapshot", ast.unparse(to), re.IGNORECASE):
+                    kept.setdefault(ast.unparse(to), set()).add(found[1])
+        for call in (one.value for one in own if isinstance(one, ast.Expr)):
+            if (
+                not isinstance(call, ast.Call)
+                or called(call) != "load_state_dict"
+                or len(call.args) != 1
+                or not isinstance(call.func, ast.Attribute)
+            ):
+                continue
+            owner, sources = ast.unparse(call.func.value), kept.get(ast.unparse(call.args[0]), set())
+            is_average = re.search(r"(?<![a-z])(ema|averaged?|avg|swa)", owner)
+            of_average = any(re.search(r"ema|average|avg|swa|shadow", one) for one in sources)
+            if is_average and len(sources) == 1 and owner not in sources and not of_average:
+                yield f"{ast.unparse(call)}, kept of {min(sources)}", call
 
 
 def _given(node: ast.AST) -> Iterator[tuple[str, ast.expr]]:
@@ -169,4 +194,13 @@ AVERAGED = Slip(
     "weights.",
     mend="ema.update(model) behind optimizer.step()",
     nothing="no slow average of the weights was seen that is moved once an epoch",
+)
+OTHERS = Slip(
+    rule=averages_given_other_weights,
+    asked="the state that an average of weights gets back",
+    expected="its own best one",
+    got="one of the model that it averages",
+    sentence="The average is measured, and the weights of the model are kept: what is reported then is another model.",
+    mend="best = copy.deepcopy(average.state_dict())",
+    nothing="no average was seen that gets the state of another model back",
 )

@@ -212,7 +212,7 @@ def test_a_threshold_is_not_chosen_by_what_is_held_out():
 
 def test_what_may_be_no_validation_is_none_to_choose_by():
     text = CHOOSES.format(rows="test_rows", test="score > best", keeps="torch.save(model.state_dict(), path)")
-    for other in ("dev", "dev_id", "val", "val_loss"):
+    for other in ("device", "dev_id", "val_loss"):
         assert not told(slips.CHOSEN, text.replace("val_rows", other))
     config = (
         "def run(folds):\n    model_config = Config()\n    for fold in folds:\n        train_fold(fold, model_config)"

@@ -19,6 +19,7 @@ from conformance.adapters.inference.facts import Unresolved
 from conformance.adapters.inference.fit import fit
 from conformance.adapters.inference.probes import FITS, SIZES, TQ, B, noise
 from conformance.adapters.inference.resolution import Resolution
+from conformance.adapters.inference.subjects import Conventions
 from conformance.adapters.torch_subject import to_array
 from conformance.protocol import Array
 from conformance.reference.positions import sinusoid

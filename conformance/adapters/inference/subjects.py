@@ -28,7 +28,8 @@ class Conventions:
     encoding multiplies its input by (1), or None when it returns the codes alone; rooted: that is sqrt(d_model), at any
     width. heads_axis: rotary input is (B, H, T, d) when 1, (B, T, H, d) when 2, (B * H, T, d) when 0. rotation: the
     name of the function, in the class's file, that rotates by the cosines and sines which the module returns; None
-    when the module rotates. positions_alike: it is handed the positions of one row for all. narrowed: the share of its option for d_ff that a network is wide.
+    when the module rotates. positions_alike: it is handed the positions of one row for all. narrowed: the share of its
+    option for d_ff that a network is wide.
     """
 
     call: Call

@@ -293,6 +293,16 @@ FINDINGS: dict[str, str] = {
     "results-of-words-start-at-their-first-piece": (
         "The first piece of a word goes to the classifier (Devlin et al. 2019, section 5.3)."
     ),
+    "results-of-accuracies-are-of-their-class": (
+        "The accuracy of a class is a mean over its own rows (scikit-learn, recall_score)."
+    ),
+    "results-of-long-rows-keep-their-newest": (
+        "Of a long sequence the most recent actions are kept, and a short one is padded on the left (Kang and McAuley "
+        "2018, section 3.1)."
+    ),
+    "results-of-gains-begin-with-one": (
+        "The first rank is not discounted (Järvelin and Kekäläinen 2002, section 2.2)."
+    ),
     "results-of-pairs-count-each-time": (
         "Adding one at many places at once counts a place once, however often it is named (NumPy, assigning values to "
         "indexed arrays)."
