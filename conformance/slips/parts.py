@@ -373,8 +373,10 @@ def _counted_in_all_parts(tree: ast.AST) -> Found:
     for loop in (one for one in ast.walk(tree) if isinstance(one, ast.For) and isinstance(one.iter, ast.BinOp)):
         names = [ast.unparse(one) for one in ast.walk(loop.iter) if isinstance(one, ast.Name)]
         adds = [one for one in ast.walk(loop) if isinstance(one, ast.AugAssign) and isinstance(one.op, ast.Add)]
-        counts = [one for one in adds if isinstance(one.target, ast.Subscript) and ast.unparse(one.value) == "1"]
-        is_count = any(_COUNTS.fullmatch(ast.unparse(one.target.value)) for one in counts)  # type: ignore[attr-defined]
+        counted = [
+            one.target for one in adds if isinstance(one.target, ast.Subscript) and ast.unparse(one.value) == "1"
+        ]
+        is_count = any(_COUNTS.fullmatch(ast.unparse(one.value)) for one in counted)
         if is_count and any(map(_LEARNED.fullmatch, names)) and any(map(_JUDGING.fullmatch, names)):
             yield ast.unparse(loop.iter), loop
 

@@ -106,11 +106,15 @@ def _sizes_of(axes: Sequence[int | str], at: int, module: nn.Module, said: Mappi
 def _named_in_full(axis: str, module: nn.Module) -> list[str]:
     """What the file of a model calls an axis that has one letter, the likeliest first, as the names of options may have
     it: "timefeatures" and "features" for F, of a notation ``T steps, F time features``."""
-    source = source_of(type(module)) if len(axis) == 1 else None
+    cls: type = type(module)
+    source = source_of(cls) if len(axis) == 1 else None
     text = "".join(linecache.getlines(source[1])) if source else ""
-    found = re.search(rf"(?<![\w.]){axis}(?:\s*[:=]|\s+is)?\s+(?:the\s+|number of\s+)?([a-z]+)(?:[ _]([a-z]+))?", text)
-    words = [word for word in found.groups() if word] if found else []
-    return [form for word in ("".join(words), words[0]) for form in (word, f"n{word}", f"num{word}")] if words else []
+    named = rf"(?<![\w.]){axis}(?: *[:=]| +is)? +(?:the +|number of +)?([a-z]+)(?:[ _]([a-z]+))?"
+    forms: list[str] = []
+    for found in re.finditer(named, text):
+        words = [word for word in found.groups() if word]
+        forms += [form for word in ("".join(words), words[0]) for form in (word, f"n{word}", f"num{word}")]
+    return forms
 
 
 def said_sizes(module: nn.Module, options: Mapping[str, Any]) -> dict[str, int]:
