@@ -59,6 +59,7 @@ _TOLD = {
     "run-tables-of-answers-keep-the-order-of-rows": orders.SHUFFLED,
     "run-averages-get-their-own-state-back": states.OTHERS,
     "run-training-part-has-an-end": parts.UNENDING,
+    "run-windows-end-before-their-target": data.WINDOWS,
     "run-results-of-methods-are-kept": results.THROWN,
     "run-pairs-count-each-time": results.PAIRS,
     "run-gains-use-the-logarithm-of-two": results.GAINS,

@@ -251,3 +251,9 @@ def split(groups, times, end, last):
     test = (groups == 2) & (times >= last)
     return train, valid, test
 """
+WINDOW_IN_ITS_TARGET = """
+def window(series, at, before, ahead):
+    past = series[:, at - before + 1 : at + 1]
+    future = series[:, at : at + ahead]
+    return past, future
+"""

@@ -208,3 +208,9 @@ beside(
     "run-training-part-has-an-end",
     "The training part has no end in time.",
 )
+beside(
+    "WindowInItsTargetInTraining",
+    slip_texts.WINDOW_IN_ITS_TARGET,
+    "run-windows-end-before-their-target",
+    "The window of the past holds the first step that is to be forecast.",
+)

@@ -38,6 +38,8 @@ _LEVELS = re.compile(r"(?i)_?(quantiles?|taus|(quantile_?)?levels|q(uantile)?s)"
 _ROLLS = re.compile(r"(?i)^(roll_?out|forecast|predict|extend|unroll|extrapolate|autoregress\w*)$")
 _FUTURE = re.compile(r"(?i)(future|targets?|y|tgt|labels?|dec(oder)?_(in(put)?|target))(_(values?|series|y))?")
 _FEWEST_STEPS = 4
+_READS_ALL = r"(?i)\bkl\b|vae|posterior|diffus|denois|\bnoise|reconstruct|auto_?encod"
+"""What is said of models that read what they learn to make: of codes behind it, and of noise that is taken away."""
 _FAR = 1e4
 """A forecast so high lies above all points, also of a series that is normalised."""
 _STEPS = re.compile(r"(?i)(n_?|num_?)?(steps?|horizon|length|len|ahead|pred_?len|n)(_ahead)?")
@@ -233,6 +235,8 @@ class ForecastProbes(LossProbes):
         """What forward is given of the future and its loss compares forecasts with: its name, a line that reads it, and
         whether the forecast of a step depends on its own value or a later one. Raises NotProvided where there is no
         such input, or no forecast depends on it."""
+        if self.line_of(_READS_ALL):
+            raise NotProvided("it may read the whole future to learn what is behind it")
         twin = self.twin()
         with quiet_evaluation(twin.module), default_dtype(self.torch_dtype), torch.enable_grad():
             given = twin.calling.arguments(twin.tensors(twin.example(2, seed=95)))

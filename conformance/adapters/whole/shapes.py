@@ -82,14 +82,15 @@ def _sizes_of(axes: Sequence[int | str], at: int, module: nn.Module, said: Mappi
     name = axis.lower()
     plain = name.replace("_", "")
     legend = _named_in_full(axis, module)
-    own: list[int | None] = [size for key, size in said.items() if plain and key.replace("_", "") in (plain, *legend)]
+    of_legend: list[int | None] = [size for key, size in said.items() if key.replace("_", "") in legend]
+    own = [*of_legend, *(size for key, size in said.items() if plain and key.replace("_", "") == plain)]
     if _is_side(axes, at):
         return [*own, *image_sizes(module, said)[:3]]
     if _FREE_AXES.fullmatch(name):
         longer = [size for key, size in said.items() if len(name) > 2 and key.startswith(name)]
         return [*own, *longer[:1], None]
-    if own and (len(name) > 1 or legend):
-        return own
+    if of_legend or (own and len(name) > 1):
+        return of_legend or own
     if _PLANES_AXES.fullmatch(name) and len(axes) == 3 and at == 0:
         first = next((p for p in module.modules() if isinstance(p, CONVOLUTIONS)), None)
         return list(dict.fromkeys([*([first.in_channels] if first else []), 3, 1]))
