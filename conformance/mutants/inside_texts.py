@@ -297,7 +297,7 @@ beside(
 beside(
     "OneTermScaled",
     slip_texts.TERMS_SCALED_APART,
-    "attention-terms-have-one-scale",
+    "results-of-terms-have-one-scale",
     "Only the term by contents is scaled.",
 )
 beside(

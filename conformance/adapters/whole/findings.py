@@ -278,7 +278,7 @@ FINDINGS: dict[str, str] = {
     "results-of-ends-are-taught": (
         "A text ends with a sign that is predicted as other words are (Sutskever et al. 2014, section 2)."
     ),
-    "attention-terms-have-one-scale": (
+    "results-of-terms-have-one-scale": (
         "Both terms of a score are divided by the root of the width (Shaw et al. 2018, equation 4)."
     ),
     "results-of-hidden-scores-are-minus-infinity": (

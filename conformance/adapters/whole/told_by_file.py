@@ -35,7 +35,7 @@ _TOLD = {
     "results-of-columns-have-rows-of-their-own": orders.COLUMNS,
     "results-of-long-answers-divide-by-their-length": beams.LENGTHS,
     "results-of-ends-are-taught": data.LAST_WORDS,
-    "attention-terms-have-one-scale": results.TERMS,
+    "results-of-terms-have-one-scale": results.TERMS,
     "results-of-hidden-scores-are-minus-infinity": results.NOUGHT,
     "results-of-grids-have-one-order": orders.GRIDS,
     "results-of-boxes-scale-x-by-the-width": orders.SIDES,
