@@ -162,10 +162,14 @@ def _zeros(node: ast.expr) -> str:
 _PENALTY = re.compile(r"\w*(length|len|brevity)_?(penalty|norm\w*|factor)|lp", re.IGNORECASE)
 
 
+_RANKS = re.compile(r"beam|hypothes|candidate|finish|log_?p|length_?penalty|\bdef \w*rank", re.IGNORECASE)
+"""What is said where answers are ranked."""
+
+
 def lengths_that_multiply(tree: ast.AST) -> Found:
     """Where a sum of logarithms of probabilities is multiplied by a power of its length."""
     powers = {one.name: _powers_of(one) for one in functions(tree) if _PENALTY.fullmatch(one.name)}
-    for function in functions(tree):
+    for function in (one for one in functions(tree) if _RANKS.search(ast.unparse(one))):
         for node in ast.walk(function):
             if not (isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult)):
                 continue

@@ -1,6 +1,7 @@
 """Slips of what goes into a model and what is made of its answers, that the text of a file shows by itself: ends that
 are cut off, windows that hold their target, levels turned round, softmaxes taken twice, partners of other pairs, counts
-in another order, masks that stay behind, labels that are not moved on, ends that are never taught."""
+in another order, masks that stay behind, labels that are not moved on, ends that are never taught, weekdays of hours,
+and rows that lose their newest."""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
 """Slips of what judges or chooses a model, that the text of a file shows by itself: logits that are held to a level of
 probabilities, measures whose better end is turned round, models that go on from fold to fold, states that the test
-chooses, parts that hold each other, counts of a whole mask, returns that stay."""
+chooses, parts that hold each other, counts of a whole mask, returns that stay, figures that are kept by their worse end,
+and calibrations with rows that were learned from."""
 
 from __future__ import annotations
 
@@ -72,7 +73,8 @@ def stopped_by_the_worse_end(tree: ast.AST) -> Found:
         grows = keeps.get(called(call), set())
         figure = ast.unparse(call.args[0]) if call.args else ""
         rises, falls = RISES.search(figure) is not None, FALLS.search(figure) is not None
-        if len(grows) == 1 and rises != falls and rises not in grows:
+        is_turned = re.match(r"-|1(\.0)? - ", figure) is not None
+        if len(grows) == 1 and rises != falls and (rises != is_turned) not in grows:
             yield ast.unparse(call), call
 
 

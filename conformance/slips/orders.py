@@ -1,5 +1,5 @@
 """Slips of order and place: numbers of texts, two tables of names, what is nearest, ends, groups, ranks, heads,
-starts, columns of one table, rows and columns of a grid, sides of boxes, first pieces of words."""
+starts, columns of one table, rows and columns of a grid, sides of boxes, first pieces of words, shuffled tables."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
 """Slips of the parts of the data, that the text of a file shows by itself: splits that are not what their function's
 name promises, groups that are torn apart, thresholds that the test chooses, parts that share rows, a validation that is
 the test, rows that are asked for and never remembered, a part that learns and reaches into the one that judges, numbers
-that are fitted to all, pictures that are mirrored where their classes are left and right."""
+that are fitted to all, a training part without an end, pictures that are mirrored where their classes are left and
+right."""
 
 from __future__ import annotations
 

@@ -560,7 +560,7 @@ NOUGHT = Slip(
     asked="the scores of what is hidden, before a softmax",
     expected="minus infinity",
     got="0",
-    sentence="Hidden scores are set to 0 before the softmax: what is hidden gets a share all the same.",
+    sentence="Hidden scores are 0 before the softmax, or nearly so: what is hidden gets a share all the same.",
     mend="scores.masked_fill(hidden, float('-inf'))",
     nothing="no hidden scores were seen that are nought before a softmax",
 )

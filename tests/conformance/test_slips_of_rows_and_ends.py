@@ -22,7 +22,10 @@ class Stopper:
         ('stopper.update(v["loss"], model)', True),
         ("stopper.update(val_perplexity, model)", True),
         ('stopper.update(v["macro_f1"], model)', False),
-        ('stopper.update(-v["f1_loss"], model)', False),  # which of the two it is nobody knows
+        ('stopper.update(-v["loss"], model)', False),
+        ("stopper.update(1 - val_error, model)", False),
+        ("stopper.update(-accuracy, model)", True),
+        ('stopper.update(v["f1_loss"], model)', False),  # which of the two it is nobody knows
         ('meter.add(v["loss"], model)', False),
     ],
 )
