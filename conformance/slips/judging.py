@@ -1,7 +1,7 @@
 """Slips of what judges or chooses a model, that the text of a file shows by itself: logits that are held to a level of
 probabilities, measures whose better end is turned round, models that go on from fold to fold, states that the test
-chooses, parts that hold each other, counts of a whole mask, returns that stay, figures that are kept by their worse end,
-and calibrations with rows that were learned from."""
+chooses, parts that hold each other, counts of a whole mask, returns that stay, figures that are kept by their worse
+end, and calibrations with rows that were learned from."""
 
 from __future__ import annotations
 

@@ -647,9 +647,9 @@ def starts_behind_their_pieces(tree: ast.AST) -> Found:
                 if call.func.attr == "extend":
                     grown.add(owner)
                 length = re.fullmatch(r"len\((\w+)\)", given)
-                begins_with_one = re.search(rf"\b{owner} = \[[^\]]+\]", ast.unparse(function))
-                is_noted = call.func.attr == "append" and _FIRSTS.fullmatch(owner)
-                if is_noted and length and length[1] in grown and not begins_with_one:
+                if call.func.attr != "append" or not _FIRSTS.fullmatch(owner) or not length or length[1] not in grown:
+                    continue
+                if not re.search(rf"\b{owner} = \[[^\]]+\]", ast.unparse(function)):  # those begin with a nought
                     yield ast.unparse(statement), statement
 
 

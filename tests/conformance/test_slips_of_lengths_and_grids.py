@@ -116,6 +116,10 @@ def test_a_word_starts_at_its_first_piece(body, is_told):
     assert bool(told(PIECES, f"def f(words):\n    {lists}\n    for word in words:\n        {body}")) == is_told
 
 
+def test_any_owner_of_a_list_is_read():
+    assert not told(PIECES, "def f(kept, l, d, x):\n    kept[l-d].extend(x)\n    kept['[l-d'].append(len(x))")
+
+
 def test_boundaries_begin_with_nought():
     body = "ids.extend(word)\n        starts.append(len(ids))"
     assert not told(PIECES, f"def f(words):\n    ids = []\n    starts = [0]\n    for word in words:\n        {body}")
