@@ -10,7 +10,21 @@ from conformance.checks.watched_gradients import told_slip
 from conformance.checks.watched_labels import RUN
 from conformance.draw import Draw
 from conformance.evidence import Evidence
-from conformance.slips import batches, beams, data, idle, judging, measures, orders, parts, results, states, training
+from conformance.slips import (
+    axes,
+    batches,
+    beams,
+    data,
+    fitting,
+    idle,
+    judging,
+    measures,
+    orders,
+    parts,
+    results,
+    states,
+    training,
+)
 from conformance.slips.slip import Slip
 
 _TOLD = {
@@ -28,8 +42,8 @@ _TOLD = {
     "run-counts-stand-by-their-classes": data.COUNTS,
     "run-mask-goes-with-the-words": data.MASKS,
     "run-loss-reads-its-mask": idle.UNREAD,
-    "run-heads-are-moved-back": orders.HEADS,
-    "run-new-shapes-keep-the-order-of-axes": orders.AXES,
+    "run-heads-are-moved-back": axes.HEADS,
+    "run-new-shapes-keep-the-order-of-axes": axes.AXES,
     "run-beams-begin-with-one": beams.COPIES,
     "run-labels-of-next-words-are-moved-on": data.MOVED,
     "run-fitted-statistics-are-saved": states.UNSAVED,
@@ -47,8 +61,8 @@ _TOLD = {
     "run-long-answers-divide-by-their-length": beams.LENGTHS,
     "run-ends-stay-labels": data.LAST_WORDS,
     "run-terms-of-scores-have-one-scale": results.TERMS,
-    "run-grids-have-one-order": orders.GRIDS,
-    "run-boxes-scale-x-by-the-width": orders.SIDES,
+    "run-grids-have-one-order": axes.GRIDS,
+    "run-boxes-scale-x-by-the-width": axes.SIDES,
     "run-words-start-at-their-first-piece": orders.PIECES,
     "run-states-are-kept-by-the-better-end": judging.STOPPED,
     "run-probabilities-are-calibrated-on-other-rows": judging.CALIBRATED,
@@ -102,7 +116,7 @@ _TOLD = {
     "run-split-is-by-what-it-names": parts.PROMISES,
     "run-rows-that-were-seen-are-remembered": parts.REMEMBERED,
     "run-training-part-ends-before-what-judges": parts.REACHING,
-    "run-mean-and-spread-are-of-the-training-part": parts.FITTED,
+    "run-mean-and-spread-are-of-the-training-part": fitting.FITTED,
     "run-mirrored-pictures-change-sides": parts.MIRRORS,
 }
 

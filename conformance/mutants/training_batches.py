@@ -136,3 +136,33 @@ beside(
     "run-columns-have-rows-of-their-own",
     "The first rows of columns are counted without their rows for what is missing.",
 )
+beside(
+    "WeekdaysOfHoursInTraining",
+    slip_texts.WEEKDAYS_OF_HOURS,
+    "run-weekdays-are-counted-in-days",
+    "The day of the week is a count of hours modulo seven.",
+)
+beside(
+    "OldestAreKeptInTraining",
+    slip_texts.NEWEST_CUT_OFF,
+    "run-long-rows-keep-their-newest",
+    "Long rows keep their oldest entries.",
+)
+beside(
+    "TeachersTableIsShuffledInTraining",
+    slip_texts.TABLE_OF_SHUFFLED_ROWS,
+    "run-tables-of-answers-keep-the-order-of-rows",
+    "The table of a teacher's answers is made with a loader that shuffles.",
+)
+beside(
+    "TrainingWithoutAnEndInTraining",
+    slip_texts.TRAINING_WITHOUT_END,
+    "run-training-part-has-an-end",
+    "The training part has no end in time.",
+)
+beside(
+    "WindowInItsTargetInTraining",
+    slip_texts.WINDOW_IN_ITS_TARGET,
+    "run-windows-end-before-their-target",
+    "The window of the past holds the first step that is to be forecast.",
+)

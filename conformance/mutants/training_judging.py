@@ -119,42 +119,6 @@ def bits_per_word(losses, words):
     "A mean of losses is called bits.",
 )
 beside(
-    "LengthsMultiplyInTraining",
-    slip_texts.LENGTHS_MULTIPLY,
-    "run-long-answers-divide-by-their-length",
-    "A score is multiplied by its length penalty.",
-)
-beside(
-    "EndsAreIgnoredInTraining",
-    slip_texts.ENDS_NOT_TAUGHT,
-    "run-ends-stay-labels",
-    "Labels that are the sign of the end are ignored.",
-)
-beside(
-    "OneTermScaledInTraining",
-    slip_texts.TERMS_SCALED_APART,
-    "run-terms-of-scores-have-one-scale",
-    "Only the term by contents is scaled.",
-)
-beside(
-    "PlacesColumnByColumnInTraining",
-    slip_texts.GRID_IN_TWO_ORDERS,
-    "run-grids-have-one-order",
-    "Patches stand row by row, and their places column by column.",
-)
-beside(
-    "BoxesScaledByHeightFirstInTraining",
-    slip_texts.BOXES_OF_THE_OTHER_SIDE,
-    "run-boxes-scale-x-by-the-width",
-    "Boxes are scaled by height, width, height, width.",
-)
-beside(
-    "StartsBehindTheirPiecesInTraining",
-    slip_texts.STARTS_BEHIND_PIECES,
-    "run-words-start-at-their-first-piece",
-    "The start of a word is noted behind its pieces.",
-)
-beside(
     "KeepsTheLargestLossInTraining",
     slip_texts.STOPPED_BY_THE_WORSE_END,
     "run-states-are-kept-by-the-better-end",
@@ -173,44 +137,8 @@ beside(
     "The accuracy of a class is a mean over what was answered with it.",
 )
 beside(
-    "WeekdaysOfHoursInTraining",
-    slip_texts.WEEKDAYS_OF_HOURS,
-    "run-weekdays-are-counted-in-days",
-    "The day of the week is a count of hours modulo seven.",
-)
-beside(
-    "OldestAreKeptInTraining",
-    slip_texts.NEWEST_CUT_OFF,
-    "run-long-rows-keep-their-newest",
-    "Long rows keep their oldest entries.",
-)
-beside(
-    "RanksFromOneDiscountedTwiceInTraining",
-    slip_texts.GAINS_OFF_BY_ONE,
-    "run-gains-begin-with-one",
-    "Ranks from one are discounted as if they began with nought.",
-)
-beside(
-    "TeachersTableIsShuffledInTraining",
-    slip_texts.TABLE_OF_SHUFFLED_ROWS,
-    "run-tables-of-answers-keep-the-order-of-rows",
-    "The table of a teacher's answers is made with a loader that shuffles.",
-)
-beside(
     "AverageGetsOtherWeightsInTraining",
     slip_texts.AVERAGE_GETS_OTHER_WEIGHTS,
     "run-averages-get-their-own-state-back",
     "The average gets the state of the model that it averages.",
-)
-beside(
-    "TrainingWithoutAnEndInTraining",
-    slip_texts.TRAINING_WITHOUT_END,
-    "run-training-part-has-an-end",
-    "The training part has no end in time.",
-)
-beside(
-    "WindowInItsTargetInTraining",
-    slip_texts.WINDOW_IN_ITS_TARGET,
-    "run-windows-end-before-their-target",
-    "The window of the past holds the first step that is to be forecast.",
 )

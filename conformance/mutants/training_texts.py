@@ -495,3 +495,45 @@ def neighbours(vectors, labels):
     "run-rows-do-not-find-themselves",
     "Each row finds itself first.",
 )
+beside(
+    "LengthsMultiplyInTraining",
+    slip_texts.LENGTHS_MULTIPLY,
+    "run-long-answers-divide-by-their-length",
+    "A score is multiplied by its length penalty.",
+)
+beside(
+    "EndsAreIgnoredInTraining",
+    slip_texts.ENDS_NOT_TAUGHT,
+    "run-ends-stay-labels",
+    "Labels that are the sign of the end are ignored.",
+)
+beside(
+    "OneTermScaledInTraining",
+    slip_texts.TERMS_SCALED_APART,
+    "run-terms-of-scores-have-one-scale",
+    "Only the term by contents is scaled.",
+)
+beside(
+    "PlacesColumnByColumnInTraining",
+    slip_texts.GRID_IN_TWO_ORDERS,
+    "run-grids-have-one-order",
+    "Patches stand row by row, and their places column by column.",
+)
+beside(
+    "BoxesScaledByHeightFirstInTraining",
+    slip_texts.BOXES_OF_THE_OTHER_SIDE,
+    "run-boxes-scale-x-by-the-width",
+    "Boxes are scaled by height, width, height, width.",
+)
+beside(
+    "StartsBehindTheirPiecesInTraining",
+    slip_texts.STARTS_BEHIND_PIECES,
+    "run-words-start-at-their-first-piece",
+    "The start of a word is noted behind its pieces.",
+)
+beside(
+    "RanksFromOneDiscountedTwiceInTraining",
+    slip_texts.GAINS_OFF_BY_ONE,
+    "run-gains-begin-with-one",
+    "Ranks from one are discounted as if they began with nought.",
+)

@@ -2,12 +2,15 @@
 
 slip        what a slip is, and how rules read a file
 orders      what stands in another order or place than it should
+axes        the axes of tensors: heads, shapes, grids, sides of boxes
 data        what goes into a model, and what is made of its answers
 beams       the scores of a beam search
 idle        what is made and never read: masks, parts of batches, tables
 batches     how rows become batches: changes, flips, orders, labels, trainers
-parts       which rows are in which part of the data, and what is fitted to them
+parts       which rows are in which part of the data
+fitting     what is fitted or counted, and with which rows
 results     what is made of answers: counts, gains, orders that are undone
+judging     what judges a model, and what chooses its states
 measures    what is measured: errors, ranks, perplexities, bits, unions, tables of counts
 training    training loops: gradients, clipping, what is kept, schedules, seeds
 states      what is loaded of saved weights, and merged into them

@@ -14,10 +14,20 @@ from conformance.slips.slip import Found, Slip, assigned, blocks, called, functi
 _END = re.compile(
     r"(\w+\.)*(\w+_)?(eos|end|stop|eot|eod)(_(id|idx|token|token_id|tok|index))?|['\"]<(/s|eos|end|eot)>['\"]", re.I
 )
+
+
 _PAST = re.compile(r"(\w+_)?(past|hist(ory)?|context|lookback|seen|enc(oder)?_in(put)?)(_\w+)?", re.IGNORECASE)
+
+
 _FUTURE = re.compile(r"(\w+_)?(future|horizon|targets?|ahead|label)(_\w+)?", re.IGNORECASE)
+
+
 _ANSWERS = re.compile(r"(y_?)?(pred\w*|hat|out(put)?s?|forecasts?|y_?hat|yhat|quantile_preds?)", re.IGNORECASE)
+
+
 _TRUTH = re.compile(r"targets?|tgt|y|y_?true|true|truth|labels?|actuals?|observed|future", re.IGNORECASE)
+
+
 _OF_SOFTMAX = ("softmax", "log_softmax", "cross_entropy")
 
 
@@ -238,11 +248,19 @@ def _is_of_models(first: str, second: str) -> bool:
 # --- counts and masks -----------------------------------------------------------------------------
 
 _TENSORS = ("array", "asarray", "tensor", "FloatTensor", "as_tensor")
+
+
 _OF_CLASSES = re.compile(r"n|(\w+_)?(counts?|freqs?|frequenc(y|ies)|weights?|priors?|w)(_\w+)?", re.IGNORECASE)
+
+
 _WEIGHS = re.compile(r"weight", re.IGNORECASE)
+
+
 _MASKS = re.compile(
     r"(\w+_)?(masks?|valid|ok|keep|reply|answers?|responses?|completions?|loss_on)(_masks?)?", re.IGNORECASE
 )
+
+
 _WORDS = re.compile(r"(\w+[._])?(ids|input_ids|tokens|toks|labels|targets|seqs?)", re.IGNORECASE)
 
 
@@ -298,7 +316,11 @@ def _name_of(node: ast.AST) -> str:
 # --- labels that are not moved on -----------------------------------------------------------------
 
 _LOGITS = re.compile(r"(\w+[._])?(logits?|preds?|scores?|log_?probs?|out(put)?s?|lm_?logits)", re.IGNORECASE)
+
+
 _LABELS = re.compile(r"(\w+[._])?(labels?|targets?|tokens?|(input_|token_)?ids|gold)", re.IGNORECASE)
+
+
 _MOVES = re.compile(r"shift|next|causal|autoregress|\bt ?\+ ?1\b", re.IGNORECASE)
 
 
@@ -368,24 +390,6 @@ def newest_cut_off(tree: ast.AST) -> Found:
                     yield ast.unparse(node), node
 
 
-WEEKDAYS = Slip(
-    rule=weekdays_of_hours,
-    asked="the day of the week of a count of hours",
-    expected="the days, modulo 7",
-    got="the hours, modulo 7",
-    sentence="The day of the week is counted in hours: it changes every hour, and means nothing.",
-    mend="hours // 24 % 7",
-    nothing="no day of the week was seen that is counted in hours",
-)
-NEWEST = Slip(
-    rule=newest_cut_off,
-    asked="what a row keeps that is too long and is padded in front",
-    expected="its end, which is the newest",
-    got="its beginning",
-    sentence="Rows are padded in front, so that the newest stands last, and long ones are cut at that end.",
-    mend="row[-longest:]",
-    nothing="no row was seen that is padded in front and cut at its end",
-)
 _IGNORED = re.compile(r"-100|\w*ignore\w*|(\w+\.)*pad(_?(id|idx|token_id))?", re.IGNORECASE)
 
 
@@ -416,6 +420,24 @@ def _filled(node: ast.AST) -> list[tuple[str, ast.expr, str]]:
     return []
 
 
+WEEKDAYS = Slip(
+    rule=weekdays_of_hours,
+    asked="the day of the week of a count of hours",
+    expected="the days, modulo 7",
+    got="the hours, modulo 7",
+    sentence="The day of the week is counted in hours: it changes every hour, and means nothing.",
+    mend="hours // 24 % 7",
+    nothing="no day of the week was seen that is counted in hours",
+)
+NEWEST = Slip(
+    rule=newest_cut_off,
+    asked="what a row keeps that is too long and is padded in front",
+    expected="its end, which is the newest",
+    got="its beginning",
+    sentence="Rows are padded in front, so that the newest stands last, and long ones are cut at that end.",
+    mend="row[-longest:]",
+    nothing="no row was seen that is padded in front and cut at its end",
+)
 LAST_WORDS = Slip(
     rule=ends_not_taught,
     asked="the labels that are the sign of the end",

@@ -9,7 +9,21 @@ import ast
 import re
 from collections.abc import Iterator
 
-from conformance.slips.slip import FALLS, RISES, VALIDATES, Found, Slip, assigned, blocks, called, calls, functions
+from conformance.slips.slip import (
+    FALLS,
+    LEARNED,
+    RISES,
+    VALIDATES,
+    Found,
+    Slip,
+    all_given,
+    assigned,
+    blocks,
+    called,
+    calls,
+    functions,
+    last_given,
+)
 
 # --- levels ---------------------------------------------------------------------------------------
 
@@ -154,7 +168,6 @@ def states_of_the_test(tree: ast.AST) -> Found:
 
 
 _CALIBRATES = re.compile(r"(fit_|calibrate_?|tune_|find_)?(platt|temperature|calibrat\w*|isotonic)(_\w+)?")
-_OF_TRAINING = re.compile(r"(\w+_)?train(ing)?(_\w+)?")
 
 
 def calibrated_on_what_was_learned(tree: ast.AST) -> Found:
@@ -162,18 +175,13 @@ def calibrated_on_what_was_learned(tree: ast.AST) -> Found:
     if not re.search(rf"\b({VALIDATES})_?(loader|set|data|rows|texts|x|dl)\b", ast.unparse(tree)):
         return
     for function in [tree, *functions(tree)]:
-        given_at = [(one.lineno, *pair) for block in blocks(function) for one in block for pair in assigned(one)]
+        given_at = all_given(function)
         for line, _, given in given_at:
             if not (isinstance(given, ast.Call) and _CALIBRATES.fullmatch(called(given))):
                 continue
-            for name in (ast.unparse(one) for one in given.args):
-                before = [
-                    (at, made)
-                    for at, to, made in given_at
-                    if at < line and any(isinstance(one, ast.Name) and one.id == name for one in ast.walk(to))
-                ]
-                made = max(before, key=lambda one: one[0], default=(0, None))[1]
-                if isinstance(made, ast.Call) and any(_OF_TRAINING.fullmatch(ast.unparse(x)) for x in made.args):
+            for name in map(ast.unparse, given.args):
+                made = last_given(name, line, given_at)
+                if isinstance(made, ast.Call) and any(LEARNED.fullmatch(ast.unparse(x)) for x in made.args):
                     yield f"{ast.unparse(given)}, of {ast.unparse(made)}", given
                     break
 

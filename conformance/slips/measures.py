@@ -65,10 +65,16 @@ _OF_WRITING = re.compile(
     r"\w*(bleu|rouge|chrf|meteor|edit_?dist|levenshtein|editops)\w*|(\w+_)?(wer|cer|edits)(_\w+)?", re.I
 )
 """Measures of what a model writes, which count words that are not in their place."""
+
+
 _WRITES = re.compile(r"\w*(greedy|beam|generate|translate|transcribe|summar|sample|write|decode_one|respond)\w*", re.I)
+
+
 _TARGETS = re.compile(
     r"(\w+[._])?(tgt|trg|target|y|dec|decoder|labels?|summary|out)\w*(\[:, ?:-1\]|_in\w*|_inp\w*)?", re.I
 )
+
+
 _CUT = re.compile(r"\[:, ?:-1\]|\[:-1\]|_in(put)?(_ids|s)?$|_inp$", re.I)
 """A target without its last word: what a decoder reads in training."""
 
@@ -121,9 +127,13 @@ _OF_THE_BEST = re.compile(
     r"(\w+_)?(average_precision|mean_average_precision|n?dcg|hits?(_rate)?|recall|precision|mrr|map)(_(score|at|k|\d+))*",
     re.IGNORECASE,
 )
+
+
 _SCORED = re.compile(
     r"(\w+[._])?(scores?|probs?|logits?|sims?|similarit(y|ies)|conf(idences?)?|preds?)\b[\w.\[\]:, ]*", re.I
 )
+
+
 _TURNED = re.compile(r"\[::-1\]|flip|\[-|, -\w+:|reverse|-1 -")
 
 
@@ -192,6 +202,8 @@ def _given_alone(text: str) -> str:
 
 
 _OF_RANKS = re.compile(r"(\w+_)?(roc_?)?auc(_score|_roc)?|roc_auc_score|average_precision(_score)?|roc_curve", re.I)
+
+
 _TRUE_ONES = re.compile(r"\(?(\w+[._])?(y|labels?|targets?|truth|gold|true)\b", re.IGNORECASE)
 """How an expression of labels begins."""
 
@@ -213,6 +225,8 @@ def ranks_of_decisions(tree: ast.AST) -> Found:
 # --- brevity --------------------------------------------------------------------------------------
 
 _WRITTEN = re.compile(r"(len\()?(\w+_)?(hyp\w*|cand\w*|pred\w*|gen\w*|sys\w*|c)(_?len\w*)?\)?", re.IGNORECASE)
+
+
 _GIVEN = re.compile(r"(len\()?(\w+_)?(refs?\w*|gold\w*|r)(_?len\w*)?\)?", re.IGNORECASE)
 
 
@@ -241,6 +255,8 @@ def brevity_turned_round(tree: ast.AST) -> Found:
 # --- perplexities and bits ------------------------------------------------------------------------
 
 _PERPLEXITY = re.compile(r"(\w+[._])?(ppl|perplexity|perplexities)(_\w+)?", re.IGNORECASE)
+
+
 _IN_BITS = re.compile(r"bit|bp[bcw]|log2|log\(2", re.IGNORECASE)
 
 
@@ -302,6 +318,8 @@ def _named_values(tree: ast.AST) -> Iterator[tuple[str, ast.expr]]:
 
 
 _BITS = re.compile(r"(\w+[._])?(bits(_per_\w+)?|bp[bcdt])(_\w+)?", re.IGNORECASE)
+
+
 _OF_TWO = re.compile(r"(math|np|numpy|torch)?\.?log\((2|2\.0|torch\.tensor\(2\.0?\))\)|0\.693\d*|LN_?2", re.IGNORECASE)
 
 
@@ -345,6 +363,8 @@ _OF_LOSSES = re.compile(r"\bnats?\b|nll|loss|cross_entropy")
 # --- unions ---------------------------------------------------------------------------------------
 
 _COMMON = r"inter\w*|both|overlap\w*|common"
+
+
 _TAKEN_OFF = rf"union\w*(\[[^]]*\])? -|- \(?(2 \* )?({_COMMON})"
 
 
@@ -376,6 +396,8 @@ def _is_a_sum(given: ast.expr) -> bool:
 # --- tables of counts -----------------------------------------------------------------------------
 
 _GUESSED = re.compile(r".*(pred|guess|hat|argmax|output).*", re.IGNORECASE)
+
+
 _TRUE = re.compile(r"(\w+_)?(truth|true|gold|support|actual)(_\w+)?|(\w+_)?labels?", re.IGNORECASE)
 
 
@@ -431,6 +453,24 @@ def _summed_axis(value: ast.expr) -> int | None:
     return one if one in (0, 1) and type(one) is int else None
 
 
+_OF_EACH_CLASS = re.compile(r"\w*(class_acc\w*|acc\w*_(by|per|of)_class\w*|per_class_(acc|recall)\w*|class_recalls?)")
+
+
+_GUESS = r"(y_?)?(pred\w*|hat|guess\w*|answers?)"
+
+
+def accuracies_of_what_was_answered(tree: ast.AST) -> Found:
+    """Where a function that is called after the accuracy of each class takes the rows that were answered with it."""
+    for function in functions(tree):
+        if not _OF_EACH_CLASS.fullmatch(function.name):
+            continue
+        for node in ast.walk(function):
+            for to, given in assigned(node):
+                chosen = re.fullmatch(rf"\(?{_GUESS} == (\w+)\)?", ast.unparse(given))
+                if chosen and re.search(rf"\[{re.escape(ast.unparse(to))}\] == {chosen[3]}\b", ast.unparse(function)):
+                    yield ast.unparse(node), node
+
+
 TWICE = Slip(
     rule=one_number_twice,
     asked="two counts, or two rates, that differ",
@@ -477,22 +517,6 @@ UNIONS = Slip(
     mend="union = a.sum() + b.sum() - both",
     nothing="no union was seen that is the sum of two sizes",
 )
-_OF_EACH_CLASS = re.compile(r"\w*(class_acc\w*|acc\w*_(by|per|of)_class\w*|per_class_(acc|recall)\w*|class_recalls?)")
-_GUESS = r"(y_?)?(pred\w*|hat|guess\w*|answers?)"
-
-
-def accuracies_of_what_was_answered(tree: ast.AST) -> Found:
-    """Where a function that is called after the accuracy of each class takes the rows that were answered with it."""
-    for function in functions(tree):
-        if not _OF_EACH_CLASS.fullmatch(function.name):
-            continue
-        for node in ast.walk(function):
-            for to, given in assigned(node):
-                chosen = re.fullmatch(rf"\(?{_GUESS} == (\w+)\)?", ast.unparse(given))
-                if chosen and re.search(rf"\[{re.escape(ast.unparse(to))}\] == {chosen[3]}\b", ast.unparse(function)):
-                    yield ast.unparse(node), node
-
-
 OF_CLASSES = Slip(
     rule=accuracies_of_what_was_answered,
     asked="the rows over which the accuracy of a class is a mean",

@@ -1,13 +1,13 @@
-"""Slips of order and place: numbers of texts, two tables of names, what is nearest, ends, groups, ranks, heads,
-starts, columns of one table, rows and columns of a grid, sides of boxes, first pieces of words, shuffled tables."""
+"""Slips of order and place: numbers of texts, two tables of names, what is nearest, ends, groups, ranks, starts,
+columns of one table, first pieces of words, shuffled tables."""
 
 from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
-from conformance.slips.slip import Found, Slip, assigned, blocks, called, calls, functions
+from conformance.slips.slip import Found, Slip, assigned, blocks, called, calls, functions, named, reads
 
 _HASHED = re.compile(r"(?<![\w.])hash\((?!\()[^()]*(\([^()]*\))?[^()]*\)\s*%")
 """A place in a table that Python's own hash of a text gives. That of a tuple may be one of numbers, which stays."""
@@ -21,7 +21,11 @@ def hashed(tree: ast.AST) -> Found:
 
 
 _MIRRORED = re.compile(r"(\w+?)_?(?:2|_to_)_?(\w+)")
+
+
 _AS_IT_STANDS = re.compile(r"(?:list|tuple|dict\.fromkeys)\((.*)\)|(.*)\.keys\(\)")
+
+
 _REORDERED = re.compile(r"(?:sorted|reversed|set)\((.*)\)|(.*)\[::-1\]")
 
 
@@ -135,7 +139,11 @@ def _is_one_number(side: ast.expr, own: ast.arguments | None) -> bool:
 
 
 _TOKENS = re.compile(r"(\w*_)?(ids?|tokens?|toks?)", re.IGNORECASE)
+
+
 _BESIDE = re.compile(r"(\w*_)?(labels?|labs?|masks?|segments?|types?|tags?)(_ids)?", re.IGNORECASE)
+
+
 _SHORT = {"i": "tokens", "x": "tokens", "l": "labels", "m": "labels"}
 """Names of one letter, where both are cut in one statement."""
 
@@ -209,7 +217,7 @@ def last_group_lost(tree: ast.AST) -> Found:
             for loop in (one for one in block if isinstance(one, ast.For) and not one.orelse):
                 for name, place in _groups_of(loop):
                     behind = (one for one in ast.walk(function) if getattr(one, "lineno", 0) > (loop.end_lineno or 0))
-                    if not any(_reads(one, name) for one in behind):
+                    if not any(reads(one, name) for one in behind):
                         yield f"what {name} holds behind the loop is left out", place
 
 
@@ -236,10 +244,10 @@ def _emptied_in(block: list[ast.stmt]) -> Iterator[str]:
 def _hands_on(statement: ast.stmt, name: str) -> bool:
     """Whether a statement yields a list, or appends it to another."""
     for node in ast.walk(statement):
-        if isinstance(node, ast.Yield) and node.value is not None and _reads(node.value, name):
+        if isinstance(node, ast.Yield) and node.value is not None and reads(node.value, name):
             return True
         is_append = isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "append"
-        if is_append and _base(node.func.value) != name and any(_reads(one, name) for one in node.args):  # type: ignore[attr-defined]
+        if is_append and _base(node.func.value) != name and any(reads(one, name) for one in node.args):  # type: ignore[attr-defined]
             return True
     return False
 
@@ -258,10 +266,6 @@ def _base(node: ast.expr) -> str:
     return node.id if isinstance(node, ast.Name) else ""
 
 
-def _reads(node: ast.AST, name: str) -> bool:
-    return any(isinstance(one, ast.Name) and one.id == name and isinstance(one.ctx, ast.Load) for one in ast.walk(node))
-
-
 _COUNTED = re.compile(r"(k|ks|top_?k|at|cutoff|n)", re.IGNORECASE)
 
 
@@ -270,7 +274,7 @@ def ranks_off_by_one(tree: ast.AST) -> Found:
     counts from 1 to be less than k; or where one counts from 2, since the own one is counted twice."""
     for function in functions(tree):
         firsts: dict[str, int | None] = {}
-        for name, value in _named(function):  # one that is given twice, as rank = rank + 1, counts from nobody knows
+        for name, value in named(function):  # one that is given twice, as rank = rank + 1, counts from nobody knows
             firsts[name] = _first_rank(value) if name not in firsts else None
         for node in ast.walk(function):
             if not isinstance(node, ast.Compare) or len(node.ops) != 1 or not isinstance(node.left, ast.Name):
@@ -280,15 +284,6 @@ def ranks_off_by_one(tree: ast.AST) -> Found:
             off = ((0, ast.LtE), (1, ast.Lt), (2, ast.Lt), (2, ast.LtE))
             if many and (first, type(node.ops[0])) in off:
                 yield ast.unparse(node), node
-
-
-def _named(function: ast.AST) -> Iterator[tuple[str, ast.expr]]:
-    """What the names of a function are given, also by ``rank += 1``."""
-    for node in ast.walk(function):
-        if isinstance(node, ast.Assign) and len(node.targets) == 1 and isinstance(node.targets[0], ast.Name):
-            yield node.targets[0].id, node.value
-        elif isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Name):
-            yield node.target.id, node.value
 
 
 def _first_rank(value: ast.expr) -> int | None:
@@ -307,133 +302,6 @@ def _first_rank(value: ast.expr) -> int | None:
             return signs.get(type(held.ops[0])) if isinstance(held, ast.Compare) else None
         value = value.func.value
     return None
-
-
-def heads_joined_in_place(tree: ast.AST) -> Found:
-    """Where heads, (B, H, T, d), are given the shape of words, (B, T, H * d), and their axis is not moved back."""
-    for function in functions(tree):
-        if not any(map(_splits_heads, ast.walk(function))):
-            continue
-        given = sorted(_named(function), key=lambda pair: pair[1].lineno)
-        for node in ast.walk(function):
-            is_call = isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)
-            if is_call and node.func.attr in ("reshape", "view") and len(node.args) == 3:  # type: ignore[attr-defined]
-                held = node.func.value  # type: ignore[attr-defined]
-                if isinstance(held, ast.Name):
-                    before = [value for name, value in given if name == held.id and value.lineno < node.lineno]  # type: ignore[attr-defined]
-                    held = before[-1] if before else held
-                if _is_product_with_values(held):
-                    yield ast.unparse(node), node
-
-
-def _splits_heads(node: ast.AST) -> bool:
-    """Whether it is ``x.view(B, T, H, d).transpose(1, 2)``, or the same for queries, keys and values at once."""
-    if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute):
-        return False
-    held = node.func.value
-    moves = ast.unparse(node).endswith((".transpose(1, 2)", ".permute(0, 2, 1, 3)", ".permute(2, 0, 3, 1, 4)"))
-    shapes = (
-        isinstance(held, ast.Call) and isinstance(held.func, ast.Attribute) and held.func.attr in ("view", "reshape")
-    )
-    return moves and shapes and len(held.args) >= 4  # type: ignore[attr-defined]
-
-
-def _is_product_with_values(value: ast.expr) -> bool:
-    """Whether it is ``weights @ v`` or torch's attention, as they give it."""
-    if isinstance(value, ast.BinOp) and isinstance(value.op, ast.MatMult):
-        return isinstance(value.right, ast.Name) and re.fullmatch(r"v|vs|values?", value.right.id) is not None
-    return isinstance(value, ast.Call) and ast.unparse(value.func).endswith("scaled_dot_product_attention")
-
-
-Axes = list[str]
-
-
-def axes_out_of_order(tree: ast.AST) -> Found:
-    """Where ``b, c, t, f = x.shape`` names the axes of a tensor, and a new shape names all of them in another order
-    than they stand in: ``x.reshape(b, t, c * f)`` without a transposition."""
-    for function in functions(tree):
-        for block in blocks(function):
-            known: dict[str, Axes] = {}
-            for statement in block:
-                for node in ast.walk(statement):
-                    if isinstance(node, ast.Call) and called(node) in ("reshape", "view"):
-                        before = _axes_of(node.func.value, known) if isinstance(node.func, ast.Attribute) else None
-                        after = [_factors(one) for one in node.args]
-                        same = before and sorted(before) == sorted(name for one in after for name in one)
-                        if before and same and not _stand_so(before, after):
-                            yield ast.unparse(node), node
-                _follow(statement, known)
-
-
-def _follow(statement: ast.stmt, known: dict[str, Axes]) -> None:
-    """What a statement says of the axes of names; of what is given another value nothing is known but by that."""
-    pairs = assigned(statement)
-    of_shape = [(to, given) for to, given in pairs if isinstance(to, ast.Tuple) and _is_shape(given)]
-    for to, given in pairs:
-        axes = _axes_of(given, known)
-        if isinstance(to, ast.Name) and axes:
-            known[to.id] = axes
-            pairs = [pair for pair in pairs if pair[0] is not to]
-    written = {one.id for one in ast.walk(statement) if isinstance(one, ast.Name) and isinstance(one.ctx, ast.Store)}
-    kept = {to.id for to, given in assigned(statement) if isinstance(to, ast.Name) and _axes_of(given, known)}
-    for name in list(known):
-        if (name in written and name not in kept) or written & set(known[name]):
-            del known[name]
-    for to, given in of_shape:
-        names = [one.id for one in to.elts if isinstance(one, ast.Name)]
-        held = given.value if isinstance(given, ast.Attribute) else given.func.value  # type: ignore[attr-defined]
-        is_whole = len(names) == len(to.elts) == len(set(names)) and "_" not in names
-        if is_whole and len(names) > 2 and isinstance(held, ast.Name):
-            known[held.id] = names
-
-
-def _is_shape(value: ast.expr) -> bool:
-    """``x.shape``, ``x.size()``."""
-    if isinstance(value, ast.Call):
-        return called(value) == "size" and not value.args and isinstance(value.func, ast.Attribute)
-    return isinstance(value, ast.Attribute) and value.attr == "shape"
-
-
-def _axes_of(value: ast.expr, known: dict[str, Axes]) -> Axes | None:
-    """The axes of a name, also behind transpositions of it; None where they are not known."""
-    if isinstance(value, ast.Name):
-        return known.get(value.id)
-    if not isinstance(value, ast.Call) or not isinstance(value.func, ast.Attribute):
-        return None
-    axes = _axes_of(value.func.value, known)
-    try:
-        given = [ast.literal_eval(one) for one in value.args]
-    except (ValueError, TypeError):
-        return None
-    places = list(given[0]) if len(given) == 1 and isinstance(given[0], tuple) else given
-    if axes is None or not all(type(one) is int and -len(axes) <= one < len(axes) for one in places):
-        return None
-    if called(value) == "contiguous":
-        return axes
-    if called(value) == "permute" and len(places) == len(axes):
-        return [axes[one] for one in places]
-    if called(value) in ("transpose", "swapaxes") and len(places) == 2:
-        turned = list(axes)
-        turned[places[0]], turned[places[1]] = axes[places[1]], axes[places[0]]
-        return turned
-    return None
-
-
-def _factors(size: ast.expr) -> Axes:
-    """The names of which one size is the product; what is no name is given as it is written."""
-    if isinstance(size, ast.BinOp) and isinstance(size.op, ast.Mult):
-        return [*_factors(size.left), *_factors(size.right)]
-    return [ast.unparse(size)]
-
-
-def _stand_so(axes: Axes, sizes: Sequence[Axes]) -> bool:
-    """Whether axes, as they stand, can be put together to these sizes: in a product any may be named first."""
-    at = 0
-    for names in sizes:
-        if sorted(axes[at : at + len(names)]) != sorted(names):
-            return False
-        at += len(names)
-    return True
 
 
 _OF_DEPTH = re.compile(r"(n_|num_)?(hidden_)?(layers?|blocks?)\b|depth", re.IGNORECASE)
@@ -485,10 +353,68 @@ def columns_that_overlap(tree: ast.AST) -> Found:
 
 
 _SUMMED = re.compile(r"\b(\w+)\.sum\(|\bsum\((\w+)\)")
+
+
 _CUMULATED = re.compile(
     r"(?:(?:torch|np|numpy|itertools)\.)?(?:cumsum|accumulate)\((\w+)(?:\[:-1\])?(?:, .*)?\)"
     r"|(\w+)(?:\[:-1\])?\.cumsum\(.*\)"
 )
+
+
+# --- what a shuffled loader gives -----------------------------------------------------------------
+
+
+_JOINS = ("cat", "concat", "concatenate", "vstack", "stack")
+
+
+def tables_of_shuffled_rows(tree: ast.AST) -> Found:
+    """Where a function returns what a model gives for the batches of a loader that it makes itself and shuffles, and
+    nothing beside it: no row knows whose it is."""
+    for function in functions(tree):
+        shuffled = {
+            ast.unparse(to): given
+            for node in ast.walk(function)
+            for to, given in assigned(node)
+            if called(given) == "DataLoader" and re.search(r"shuffle=True", ast.unparse(given))
+        }
+        if not shuffled or "backward" in ast.unparse(function):
+            continue
+        loops = [ast.unparse(one.iter) for one in ast.walk(function) if isinstance(one, ast.For)]
+        for node in ast.walk(function):
+            value = node.value if isinstance(node, ast.Return) else None
+            if not isinstance(value, ast.Call) or called(value) not in _JOINS or not value.args:
+                continue
+            made = value.args[0]
+            over = [ast.unparse(one.iter) for one in getattr(made, "generators", ())]
+            for loader in shuffled.keys() & {*over, *(loops if isinstance(made, ast.Name) else ())}:
+                yield ast.unparse(shuffled[loader]), shuffled[loader]
+
+
+# --- first pieces ---------------------------------------------------------------------------------
+
+_FIRSTS = re.compile(r"(\w+_)?(starts?|firsts?|begins?|beginnings)(_\w+)?", re.IGNORECASE)
+
+
+def starts_behind_their_pieces(tree: ast.AST) -> Found:
+    """Where the place at which a word starts is the length of a list that its pieces were put into just before."""
+    for function in functions(tree):
+        for block in blocks(function):
+            grown: set[str] = set()
+            for statement in block:
+                call = statement.value if isinstance(statement, ast.Expr) else None
+                if not (isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) and call.args):
+                    if isinstance(statement, ast.AugAssign):
+                        grown.add(ast.unparse(statement.target))
+                    continue
+                owner, given = ast.unparse(call.func.value), ast.unparse(call.args[0])
+                if call.func.attr == "extend":
+                    grown.add(owner)
+                length = re.fullmatch(r"len\((\w+)\)", given)
+                if call.func.attr != "append" or not _FIRSTS.fullmatch(owner) or not length or length[1] not in grown:
+                    continue
+                if not re.search(rf"\b{owner} = \[[^\]]+\]", ast.unparse(function)):  # those begin with a nought
+                    yield ast.unparse(statement), statement
+
 
 COLUMNS = Slip(
     rule=columns_that_overlap,
@@ -553,36 +479,6 @@ RANKS = Slip(
     mend="rank < k where the best has rank 0, rank <= k where it has rank 1.",
     nothing="no rank was seen that is compared one place off",
 )
-# --- what a shuffled loader gives -----------------------------------------------------------------
-
-
-def tables_of_shuffled_rows(tree: ast.AST) -> Found:
-    """Where a function returns what a model gives for the batches of a loader that it makes itself and shuffles, and
-    nothing beside it: no row knows whose it is."""
-    for function in functions(tree):
-        shuffled = {
-            ast.unparse(to): given
-            for node in ast.walk(function)
-            for to, given in assigned(node)
-            if called(given) == "DataLoader" and re.search(r"shuffle=True", ast.unparse(given))
-        }
-        if not shuffled or "backward" in ast.unparse(function):
-            continue
-        for node in ast.walk(function):
-            value = node.value if isinstance(node, ast.Return) else None
-            if called(value) not in ("cat", "concat", "concatenate", "vstack", "stack") or not value.args:  # type: ignore[arg-type, union-attr]
-                continue
-            made = value.args[0]  # type: ignore[union-attr]
-            loops = [ast.unparse(one.iter) for one in getattr(made, "generators", ())]
-            loops += [
-                ast.unparse(one.iter)
-                for one in ast.walk(function)
-                if isinstance(one, ast.For) and isinstance(made, ast.Name)
-            ]
-            for loader in shuffled.keys() & {*loops}:
-                yield ast.unparse(shuffled[loader]), shuffled[loader]
-
-
 SHUFFLED = Slip(
     rule=tables_of_shuffled_rows,
     asked="the order of what a function returns for all rows",
@@ -592,85 +488,6 @@ SHUFFLED = Slip(
     mend="DataLoader(rows, shuffle=False) where the answers are put together",
     nothing="no table of answers was seen that is made in a shuffled order",
 )
-# --- rows and columns -----------------------------------------------------------------------------
-
-
-def grids_in_two_orders(tree: ast.AST) -> Found:
-    """Where one function lays one grid out row by row, ``(h w)``, and another column by column, ``(w h)``."""
-    for function in functions(tree):
-        patterns = [
-            (ast.unparse(one.args[1]), one)
-            for one in calls(function)
-            if called(one) in ("rearrange", "reduce") and len(one.args) > 1 and isinstance(one.args[1], ast.Constant)
-        ]
-        laid = [(text, one) for text, one in patterns if re.search(r"-> .*\((h w|w h)\)", text)]
-        by_rows = [text for text, _ in laid if "(h w)" in text.partition("->")[2]]
-        for text, one in laid:
-            if by_rows and "(w h)" in text.partition("->")[2] and re.search(r"\bh w\b.*->", text):
-                yield f"{text} beside {by_rows[0]}", one
-
-
-# --- sides of boxes -------------------------------------------------------------------------------
-
-_HEIGHT, _WIDTH = (rf"(\w*_)?({side})" for side in ("h|height|img_h|rows", "w|width|img_w|cols"))
-_FOUR = re.compile(rf"[\[(]{_HEIGHT}, {_WIDTH}, {_HEIGHT}, {_WIDTH}[\])]")
-
-
-def boxes_scaled_by_the_other_side(tree: ast.AST) -> Found:
-    """Where boxes are multiplied or divided by (height, width, height, width), and nothing says that y comes first."""
-    if re.search(r"yxyx|cy, cx|y_?(min|1|0), x_?(min|1|0)|top, left", ast.unparse(tree)):
-        return
-    for function in functions(tree):
-        for node in ast.walk(function):
-            is_scaled = isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult | ast.Div)
-            if is_scaled and "box" in ast.unparse(node).lower() and _FOUR.search(ast.unparse(node.right)):  # type: ignore[attr-defined]
-                yield ast.unparse(node), node
-
-
-# --- first pieces ---------------------------------------------------------------------------------
-
-_FIRSTS = re.compile(r"(\w+_)?(starts?|firsts?|begins?|beginnings)(_\w+)?", re.IGNORECASE)
-
-
-def starts_behind_their_pieces(tree: ast.AST) -> Found:
-    """Where the place at which a word starts is the length of a list that its pieces were put into just before."""
-    for function in functions(tree):
-        for block in blocks(function):
-            grown: set[str] = set()
-            for statement in block:
-                call = statement.value if isinstance(statement, ast.Expr) else None
-                if not (isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) and call.args):
-                    if isinstance(statement, ast.AugAssign):
-                        grown.add(ast.unparse(statement.target))
-                    continue
-                owner, given = ast.unparse(call.func.value), ast.unparse(call.args[0])
-                if call.func.attr == "extend":
-                    grown.add(owner)
-                length = re.fullmatch(r"len\((\w+)\)", given)
-                if call.func.attr != "append" or not _FIRSTS.fullmatch(owner) or not length or length[1] not in grown:
-                    continue
-                if not re.search(rf"\b{owner} = \[[^\]]+\]", ast.unparse(function)):  # those begin with a nought
-                    yield ast.unparse(statement), statement
-
-
-GRIDS = Slip(
-    rule=grids_in_two_orders,
-    asked="the places of a grid that is laid out twice in one function",
-    expected="of one order",
-    got="row by row, and column by column",
-    sentence="A grid is laid out row by row in one place, and column by column in another: rows and columns change.",
-    mend='"b h w d -> b (h w) d" in both',
-    nothing="no grid was seen that is laid out in two orders",
-)
-SIDES = Slip(
-    rule=boxes_scaled_by_the_other_side,
-    asked="by what the numbers of boxes are scaled",
-    expected="x by the width, y by the height",
-    got="x by the height",
-    sentence="Boxes are scaled by height, width, height, width: x gets the height, and y the width.",
-    mend="boxes * torch.stack([width, height, width, height], -1)",
-    nothing="no boxes were seen whose x is scaled by the height",
-)
 PIECES = Slip(
     rule=starts_behind_their_pieces,
     asked="the place of the first piece of a word",
@@ -679,25 +496,6 @@ PIECES = Slip(
     sentence="The start of a word is noted behind its pieces: each word is read at the first piece of the next one.",
     mend="starts.append(len(ids)), then ids.extend(pieces)",
     nothing="no start of a word was seen that is noted behind its pieces",
-)
-HEADS = Slip(
-    rule=heads_joined_in_place,
-    asked="what each position gets",
-    expected="the results of its own heads",
-    got="those of other positions",
-    sentence="Heads stand before positions, and get another shape as they stand: each position gets parts of others.",
-    mend="(weights @ v).transpose(1, 2).reshape(b, n, d)",
-    nothing="no heads were seen that are joined where they stand",
-)
-AXES = Slip(
-    rule=axes_out_of_order,
-    asked="a new shape of a tensor whose axes have names",
-    expected="names them in the order in which they stand",
-    got="names them in another one",
-    sentence="A new shape moves no numbers: it names the axes in another order than they stand in, and the numbers of "
-    "one go to another.",
-    mend="x.transpose(1, 2).reshape(b, t, c * f): move the axes first",
-    nothing="no new shape was seen that names axes in another order than they stand in",
 )
 STARTS = Slip(
     rule=starts_written_over,

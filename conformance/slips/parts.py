@@ -1,8 +1,7 @@
 """Slips of the parts of the data, that the text of a file shows by itself: splits that are not what their function's
 name promises, groups that are torn apart, thresholds that the test chooses, parts that share rows, a validation that is
-the test, rows that are asked for and never remembered, a part that learns and reaches into the one that judges, numbers
-that are fitted to all, a training part without an end, pictures that are mirrored where their classes are left and
-right."""
+the test, rows that are asked for and never remembered, a part that learns and reaches into the one that judges, a
+training part without an end, pictures that are mirrored where their classes are left and right."""
 
 from __future__ import annotations
 
@@ -11,7 +10,22 @@ import re
 from collections.abc import Iterator
 from itertools import combinations
 
-from conformance.slips.slip import JUDGES, VALIDATES, Found, Slip, assigned, blocks, called, calls, functions
+from conformance.slips.slip import (
+    JUDGING,
+    LEARNED,
+    SPLITS,
+    TRAINS,
+    VALIDATES,
+    Found,
+    Slip,
+    all_given,
+    assigned,
+    blocks,
+    called,
+    calls,
+    functions,
+    last_given,
+)
 
 # --- what a function promises ---------------------------------------------------------------------
 
@@ -20,12 +34,16 @@ _PROMISE = re.compile(
     r"|_*(?P<second>[^\W_]+)_(wise_)?split",
     re.IGNORECASE,
 )
+
+
 _NO_GROUP = re.compile(
     r"random\w*|ratio\w*|share\w*|size\w*|frac\w*|percent\w*|index|indices|row|rows|name|names|train\w*|val\w*|test\w*"
     r"|data\w*|load|make|get|do|holdout|hash|all|no|the|line|lines|text\w*|sequence\w*|word\w*|token\w*|sample\w*|item\w*"
     r"|file\w*|batch\w*|head\w*|chunk\w*|seed|k_?fold|fold|is|in|stratified\w*|qkv|len|length|n",
     re.IGNORECASE,
 )
+
+
 _BY_CHANCE = ("shuffle", "permutation", "randperm", "sample", "random_split", "train_test_split")
 
 
@@ -112,6 +130,8 @@ _CHOOSES = re.compile(
     r"|(fit|tune|learn|find)_?(temperature|temp|platt|scal\w*|calibrat\w*)|calibrate(_\w+)?",
     re.I,
 )
+
+
 _OF_TEST = re.compile(r"(\w+[._])?test(_\w+)?|\w+\[(['\"]test['\"]|test(_\w+)?|held(_?out)?(_\w+)?)\]", re.IGNORECASE)
 
 
@@ -119,7 +139,7 @@ def thresholds_of_the_test(tree: ast.AST) -> Found:
     """Where a threshold, or a scale of probabilities, is fitted to the labels of the test that is measured with it."""
     for function in [tree, *functions(tree)]:
         statements = [one for block in blocks(function) for one in block]
-        given_at = [(node.lineno, to, given) for node in statements for to, given in assigned(node)]
+        given_at = all_given(function)
         for node in statements:
             for call in (one for _, given in assigned(node) for one in calls(given)):
                 if not _CHOOSES.fullmatch(called(call)):
@@ -127,26 +147,20 @@ def thresholds_of_the_test(tree: ast.AST) -> Found:
                 names = [ast.unparse(one) for one in call.args]
                 inner = (one for x in call.args if isinstance(x, ast.Starred) for one in ast.walk(x))
                 names += [one.id for one in inner if isinstance(one, ast.Name)]
-                if any(_OF_TEST.fullmatch(name) or _is_of_test(name, node.lineno, given_at) for name in names):
+                if any(
+                    _OF_TEST.fullmatch(name) or _is_of_test(last_given(name, node.lineno, given_at)) for name in names
+                ):
                     yield ast.unparse(node), node
 
 
-def _is_of_test(name: str, line: int, given_at: list[tuple[int, ast.expr, ast.expr]]) -> bool:
-    """Whether what a name got last, before a line, is made by a call that is handed test data."""
-    before = [
-        (at, given)
-        for at, to, given in given_at
-        if at < line and any(isinstance(one, ast.Name) and one.id == name for one in ast.walk(to))
-    ]
-    given = max(before, key=lambda one: one[0], default=(0, None))[1]
+def _is_of_test(given: ast.expr | None) -> bool:
+    """Whether something is made by a call that is handed test data."""
     return isinstance(given, ast.Call) and any(_OF_TEST.fullmatch(ast.unparse(x)) for x in given.args)
 
 
 # --- parts that share rows ------------------------------------------------------------------------
 
-_LEARNED = re.compile(r"(\w+_)?(train|learn)(ing|ed)?(_\w+)?", re.IGNORECASE)
-_JUDGING = re.compile(rf"(\w+_)?({JUDGES}|eval)(_\w+)?", re.IGNORECASE)
-_SPLITS = re.compile(r"split|part|fold|divide|load|read|data", re.IGNORECASE)
+
 _FORMS = re.compile(r"(join|list|tuple|set|sorted|array|asarray|tensor|as_tensor|from_numpy|deepcopy)$|[A-Z]")
 
 
@@ -159,13 +173,13 @@ def parts_that_share_rows(tree: ast.AST) -> Found:
             (to.id, _cut_of(given), node)
             for node in statements
             for to, given in assigned(node)
-            if isinstance(to, ast.Name) and (_LEARNED.fullmatch(to.id) or _JUDGING.fullmatch(to.id))
+            if isinstance(to, ast.Name) and (LEARNED.fullmatch(to.id) or JUDGING.fullmatch(to.id))
         ]
         for (name, one, _), (other, two, node) in combinations(cuts, 2):
-            roles = {bool(_LEARNED.fullmatch(name)), bool(_LEARNED.fullmatch(other))}
+            roles = {bool(LEARNED.fullmatch(name)), bool(LEARNED.fullmatch(other))}
             if len(roles) == 2 and _share(one, two):
                 yield f"{name} and {other}: {' and '.join(_shown(one, two))}", node
-        makes_parts = isinstance(function, ast.FunctionDef) and _SPLITS.search(function.name)
+        makes_parts = isinstance(function, ast.FunctionDef) and SPLITS.search(function.name)
         for node in statements if makes_parts else ():
             value = node.value if isinstance(node, ast.Return) else None
             parts = value.elts if isinstance(value, ast.Tuple) and len(value.elts) in (2, 3) else []
@@ -249,10 +263,12 @@ def never_remembered(tree: ast.AST) -> Found:
 
 # --- parts that reach into another one ------------------------------------------------------------
 
-_TRAINS = re.compile(r"(self\.)?_?(train|trn|tr|fit)(_?(set|ds|data|dataset|windows|part|split|samples))?", re.I)
+
 _JUDGES = re.compile(
     rf"(self\.)?_?({VALIDATES}|test)(_?(set|ds|data|dataset|windows|part|split|samples))?", re.IGNORECASE
 )
+
+
 _BORDER = re.compile(
     r"(\w+\.)*_*(train|val|valid|validation|test|dev)_?(start|begin|end|stop|until|to|from)\w*", re.IGNORECASE
 )
@@ -270,7 +286,7 @@ def parts_that_reach(tree: ast.AST) -> Found:
         ]
         for name, train in made:
             for other, judge in made:
-                if _TRAINS.fullmatch(name) and _JUDGES.fullmatch(other) and called(train) == called(judge):
+                if TRAINS.fullmatch(name) and _JUDGES.fullmatch(other) and called(train) == called(judge):
                     mine, its = _borders(train), _borders(judge)
                     if len(its) == 2 and len(mine) == 1 and mine[0] == its[1] and its[0] != its[1]:
                         yield f"{name} goes on to {mine[0]}, {other} begins at {its[0]}", train
@@ -282,197 +298,23 @@ def _borders(call: ast.Call) -> list[str]:
     return [text for text in given if _BORDER.fullmatch(text)]
 
 
-# --- numbers that are fitted ----------------------------------------------------------------------
-
-_LAST_OF_TRAINING = re.compile(
-    r"(n_?)?train(ing)?_?(end|stop|until|len|size|days|hours|steps|cut)|(val|valid|validation|test)_?(start|begin|from)"
-    r"|split(_?(at|idx|index|point))?|cut_?off|n_?train",
-    re.IGNORECASE,
-)
-_SCALES = re.compile(r"scale|normali[sz]|standardi[sz]", re.IGNORECASE)
-_MEAN = re.compile(r"(nan)?mean|(nan)?median")
-_SPREAD = re.compile(r"(nan)?std|(nan)?var")
-
-
-def fitted_to_all(tree: ast.AST) -> Found:
-    """Where a class that knows where training ends keeps the mean and the spread of the whole of what it holds, or a
-    scaler is fitted to the whole of what something holds that knows it."""
-    for cls in (node for node in ast.walk(tree) if isinstance(node, ast.ClassDef)):
-        borders = [
-            to.attr
-            for node in ast.walk(cls)
-            for to, _ in assigned(node)
-            if isinstance(to, ast.Attribute) and _LAST_OF_TRAINING.fullmatch(to.attr)
-        ]
-        if not borders:
-            continue
-        for method in functions(cls):
-            given = {ast.unparse(to): value for node in ast.walk(method) for to, value in assigned(node)}
-            kept = {to: value for to, value in given.items() if to.startswith("self.")}
-            means, spreads = ([of for value in kept.values() for of in _of(value, how)] for how in (_MEAN, _SPREAD))
-            for of, place in means:
-                if any(of == other for other, _ in spreads) and _whole(of, given):
-                    yield f"{ast.unparse(place)}, though training ends at self.{borders[0]}", place
-    yield from _fitted_to_all_rows(tree)
-    yield from _fitted_before_the_cut(tree)
-    yield from _made_of_all_parts(tree)
-    yield from _told_all_parts(tree)
-    yield from _counted_in_all_parts(tree)
-    yield from _one_cut_and_one_whole(tree)
-    ends = {ast.unparse(node): node for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
-    for call in calls(tree):
-        held = call.args[0] if called(call) in ("fit", "fit_transform") and len(call.args) == 1 else None
-        if isinstance(held, ast.Attribute) and _SCALES.search(ast.unparse(call.func)):
-            holder = ast.unparse(held.value)
-            others = {
-                ast.unparse(to) for node in ast.walk(tree) for to, of in assigned(node) if ast.unparse(of) == holder
-            }
-            border = next((end for end, node in ends.items() if _ends_training(node, {holder, *others})), "")
-            if border and "train" not in ast.unparse(held):
-                yield f"{ast.unparse(call)}, though training ends at {border}", call
-
-
-def _fitted_before_the_cut(tree: ast.AST) -> Found:
-    """Where a scaler is fitted to the whole of a series of which the beginning, ``series[:end]``, is trained on."""
-    for function in functions(tree):
-        pairs = [pair for node in ast.walk(function) for pair in assigned(node)]
-        for call in calls(function):
-            name = call.args[0].id if len(call.args) == 1 and isinstance(call.args[0], ast.Name) else ""
-            if called(call) not in ("fit", "fit_transform") or not _SCALES.search(ast.unparse(call.func)) or not name:
-                continue
-            moved = {
-                ast.unparse(to) for to, given in pairs if called(given).endswith("transform") and _reads(given, name)
-            }
-            cuts = [rf"\b{re.escape(one)}\[:\w+\]" for one in {name, *moved}]
-            for to, given in pairs:
-                if _TRAINS.fullmatch(ast.unparse(to)) and any(re.search(cut, ast.unparse(given)) for cut in cuts):
-                    yield f"{ast.unparse(call)}, though {ast.unparse(to)} is cut from it", call
-                    break
-
-
-_SCALER = re.compile(
-    r"\w*(scaler|normali[sz]er|standardi[sz]er)|fit_(\w+_)?(scaling|normali[sz]ation|stat(istic)?s)", re.IGNORECASE
-)
-
-
-def _told_all_parts(tree: ast.AST) -> Found:
-    """Where something is fitted to the rows of the training part and of those that judge, ``train | valid | test``."""
-    for call in calls(tree):
-        given = [one for one in call.args if isinstance(one, ast.BinOp) and isinstance(one.op, ast.BitOr | ast.Add)]
-        for one in given if called(call) in ("fit", "fit_transform") else ():
-            names = [ast.unparse(x) for x in ast.walk(one) if isinstance(x, ast.Name | ast.Attribute)]
-            if any(map(_LEARNED.fullmatch, names)) and any(map(_JUDGING.fullmatch, names)):
-                yield ast.unparse(call), call
-
-
-_COUNTS = re.compile(r"(\w+_)?(counts?|popularity|freqs?|frequenc(y|ies)|occurrences|clicks|weights)(_\w+)?")
-
-
-def _counted_in_all_parts(tree: ast.AST) -> Found:
-    """Where the rows of the training part and of those that judge are counted together: how often an item occurs, by
-    which it is drawn or recommended. Words may be numbered so."""
-    for loop in (one for one in ast.walk(tree) if isinstance(one, ast.For) and isinstance(one.iter, ast.BinOp)):
-        names = [ast.unparse(one) for one in ast.walk(loop.iter) if isinstance(one, ast.Name)]
-        adds = [one for one in ast.walk(loop) if isinstance(one, ast.AugAssign) and isinstance(one.op, ast.Add)]
-        counted = [
-            one.target for one in adds if isinstance(one.target, ast.Subscript) and ast.unparse(one.value) == "1"
-        ]
-        is_count = any(_COUNTS.fullmatch(ast.unparse(one.value)) for one in counted)
-        if is_count and any(map(_LEARNED.fullmatch, names)) and any(map(_JUDGING.fullmatch, names)):
-            yield ast.unparse(loop.iter), loop
-
-
-_ENDS = re.compile(r"(n_)?train(ing)?_(end|len|length|size|steps|days|hours|until)|(end|last)_of_train(ing)?|n_train")
-
-
-def _one_cut_and_one_whole(tree: ast.AST) -> Found:
-    """Where a scaler is told where training ends, cuts one series there, and takes mean and spread of another whole."""
-    for cls in (one for one in ast.walk(tree) if isinstance(one, ast.ClassDef) and _SCALER.fullmatch(one.name)):
-        for method in functions(cls):
-            given = [one.arg for one in method.args.args[1:]]
-            ends = [name for name in given if _ENDS.fullmatch(name)]
-            text = ast.unparse(method)
-            whole = {ast.unparse(to): ast.unparse(of) for node in ast.walk(method) for to, of in assigned(node)}
-            series = [name for name in given if name not in ends]
-            cut = [name for name in series for end in ends if re.search(rf"\b{name}\[.*:{end}\]", text)]
-            for name in series if cut else ():
-                names = [name, *(to for to, of in whole.items() if of == name)]
-                taken = [one for one in calls(method) if re.fullmatch(r"(nan)?(mean|std)", called(one))]
-                uses = [
-                    one
-                    for one in taken
-                    if any(re.search(rf"\b{x}(,|\)|\.(mean|std))", ast.unparse(one)) for x in names)
-                ]
-                if name not in cut and len({called(one)[-4:] for one in uses}) == 2:
-                    yield ast.unparse(uses[0]), uses[0]
-
-
-def _made_of_all_parts(tree: ast.AST) -> Found:
-    """Where a scaler is made of the rows that are cut into the training part and others."""
-    for function in [tree, *functions(tree)]:
-        pairs = [pair for block in blocks(function) for one in block for pair in assigned(one)]
-        whole = {
-            ast.unparse(given.args[0])
-            for to, given in pairs
-            if isinstance(given, ast.Call) and given.args and isinstance(to, ast.Tuple) and len(to.elts) > 1
-            and _TRAINS.fullmatch(ast.unparse(to.elts[0])) and _SPLITS.search(called(given))
-        }  # fmt: skip
-        for _, given in pairs:
-            made = isinstance(given, ast.Call) and len(given.args) == 1 and _SCALER.fullmatch(called(given))
-            if made and ast.unparse(given.args[0]) in whole:  # type: ignore[attr-defined]
-                yield f"{ast.unparse(given)}, which is cut into parts", given
-
-
-def _reads(node: ast.AST, name: str) -> bool:
-    return any(isinstance(one, ast.Name) and one.id == name for one in ast.walk(node))
-
-
-_ALL_ROWS = re.compile(r"(np\.|torch\.)?(arange|range)\(len\(.*\)\)|slice\(None\)")
-
-
-def _fitted_to_all_rows(tree: ast.AST) -> Found:
-    """Where something is fitted to data at the numbers of all rows, and those of training have a name."""
-    for function in (node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.Module)):
-        named = {one.id for one in ast.walk(function) if isinstance(one, ast.Name)}
-        of_training = sorted(n for n in named if re.fullmatch(r"(train|trn)_?(rows|idx|index|indices|ids)", n))
-        for call in calls(function) if of_training and not isinstance(function, ast.Module) else ():
-            last = call.args[-1] if called(call) == "fit" and len(call.args) == 2 else None
-            if last is not None and _ALL_ROWS.fullmatch(ast.unparse(last)):
-                yield f"{ast.unparse(call)}, though there are {of_training[0]}", call
-
-
-def _ends_training(node: ast.Attribute, holders: set[str]) -> bool:
-    """Whether it is where training ends in the data of a holder: `panel.train_end`."""
-    return ast.unparse(node.value) in holders and _LAST_OF_TRAINING.fullmatch(node.attr) is not None
-
-
-def _of(value: ast.expr, how: re.Pattern[str]) -> Iterator[tuple[str, ast.Call]]:
-    """Of what the means in an expression are."""
-    for call in calls(value):
-        if how.fullmatch(called(call)):
-            inner = call.func.value if isinstance(call.func, ast.Attribute) else None
-            is_of_library = inner is None or ast.unparse(inner) in ("np", "numpy", "torch")
-            of = call.args[0] if is_of_library and call.args else inner
-            if of is not None:
-                yield ast.unparse(of), call
-
-
-def _whole(of: str, given: dict[str, ast.expr]) -> bool:
-    """Whether it is an attribute, or what a function makes of one, with nothing cut from it."""
-    value = given[of] if of in given and of.isidentifier() else ast.parse(of, mode="eval").body
-    names = [one for one in ast.walk(value) if isinstance(one, ast.Name | ast.Attribute)]
-    is_of_self = any(isinstance(one, ast.Attribute) and ast.unparse(one.value) == "self" for one in names)
-    is_cut = any(isinstance(one, ast.Subscript) for one in ast.walk(value))
-    return is_of_self and not is_cut and not any("train" in ast.unparse(one) for one in names)
-
-
 # --- mirrors --------------------------------------------------------------------------------------
 
 _AWARE = re.compile(r"swap|mirror|opposite|counterpart|partner|flip\w*_(label|class|id|map|target)", re.IGNORECASE)
+
+
 _SIDE = re.compile(r"(.*[^a-z])?(left|right)([^a-z].*)?", re.IGNORECASE)
+
+
 _LABELS = re.compile(r"y|ys|labels?|targets?|lbl|cls", re.IGNORECASE)
+
+
 _VARIES = re.compile(r"augment|jitter|distort|var(y|ied|iant)", re.IGNORECASE)
+
+
 _DRAWN = re.compile(r"rand|rng\.|bernoulli", re.IGNORECASE)
+
+
 _LAST_AXIS = re.compile(r"\(?\[?-1,?\]?\)?|\(?\[?3,?\]?\)?")
 
 
@@ -481,11 +323,10 @@ def mirrored(tree: ast.AST) -> Found:
     right."""
     if (sides := _sides(tree)) is None:
         return
+    of_items = {node for one in functions(tree) if one.name == "__getitem__" for node in ast.walk(one)}
     for node in ast.walk(tree):
-        if not isinstance(node, ast.Call | ast.Subscript) or not _mirrors(node, True):
-            continue
-        around = [one for one in functions(tree) if node in ast.walk(one)]
-        if _mirrors(node, bool(around) and around[-1].name == "__getitem__"):
+        if isinstance(node, ast.Call | ast.Subscript) and _mirrors(node, node in of_items):
+            around = [one for one in functions(tree) if node in ast.walk(one)]
             varies = called(node) == "RandomHorizontalFlip" or (bool(around) and _is_by_chance(around[-1], node))
             if varies and not (around and _minds(around[-1], node)):
                 yield f"{ast.unparse(node)}, where classes are {sides[0]} and {sides[1]}", node
@@ -503,7 +344,7 @@ def _sides(tree: ast.AST) -> tuple[str, str] | None:
     return None
 
 
-def _mirrors(node: ast.Call | ast.Subscript, is_item: bool = False) -> bool:
+def _mirrors(node: ast.Call | ast.Subscript, is_item: bool) -> bool:
     """Whether it turns the last axis of a picture round. is_item: of one picture, (C, H, W)."""
     if isinstance(node, ast.Subscript):
         parts = node.slice.elts if isinstance(node.slice, ast.Tuple) else []
@@ -562,6 +403,24 @@ def _minds(function: ast.FunctionDef, flip: ast.AST) -> bool:
     return False
 
 
+_TIMED = re.compile(r"\b(\w+) (>=?|<=?) ")
+
+
+def training_without_an_end(tree: ast.AST) -> Found:
+    """Where the rows of two parts that judge are chosen by a time, and those of the training part by none."""
+    for block in [one for node in [tree, *functions(tree)] for one in blocks(node)]:
+        made = {ast.unparse(to): given for statement in block for to, given in assigned(statement)}
+        learned = [name for name in made if LEARNED.fullmatch(name)]
+        judging = [name for name in made if JUDGING.fullmatch(name)]
+        times = [{found[0] for found in _TIMED.findall(ast.unparse(made[name])) if ">" in found[1]} for name in judging]
+        common = set.intersection(*times) if len(times) > 1 else set()
+        for name in learned:
+            text = ast.unparse(made[name])
+            chooses = isinstance(made[name], ast.Compare | ast.BinOp | ast.Subscript)
+            if common and chooses and "==" in text and not any(re.search(rf"\b{time}\b", text) for time in common):
+                yield f"{name} = {text}, and the others by {min(common)}", made[name]
+
+
 PROMISES = Slip(
     rule=rows_for_groups,
     asked="by what the data are split",
@@ -598,24 +457,6 @@ RENAMED = Slip(
     mend='val = predict(model, parts["val"])',
     nothing="no validation was seen that is taken from the test part",
 )
-_TIMED = re.compile(r"\b(\w+) (>=?|<=?) ")
-
-
-def training_without_an_end(tree: ast.AST) -> Found:
-    """Where the rows of two parts that judge are chosen by a time, and those of the training part by none."""
-    for block in [one for node in [tree, *functions(tree)] for one in blocks(node)]:
-        made = {ast.unparse(to): given for statement in block for to, given in assigned(statement)}
-        learned = [name for name in made if _LEARNED.fullmatch(name)]
-        judging = [name for name in made if _JUDGING.fullmatch(name)]
-        times = [{found[0] for found in _TIMED.findall(ast.unparse(made[name])) if ">" in found[1]} for name in judging]
-        common = set.intersection(*times) if len(times) > 1 else set()
-        for name in learned:
-            text = ast.unparse(made[name])
-            chooses = isinstance(made[name], ast.Compare | ast.BinOp | ast.Subscript)
-            if common and chooses and "==" in text and not any(re.search(rf"\b{time}\b", text) for time in common):
-                yield f"{name} = {text}, and the others by {min(common)}", made[name]
-
-
 UNENDING = Slip(
     rule=training_without_an_end,
     asked="the times of the rows that are learned from",
@@ -633,16 +474,6 @@ REACHING = Slip(
     sentence="The training part goes on to where the part that judges ends: what judges is learned from.",
     mend="end the training part at the border where the other one begins",
     nothing="no training part was seen that is cut up to where the part that judges ends",
-)
-FITTED = Slip(
-    rule=fitted_to_all,
-    asked="of what mean and spread are kept",
-    expected="of the training part",
-    got="of everything",
-    sentence="Mean and spread are those of all the data, though the file says where training ends: training sees "
-    "numbers of the data that judge.",
-    mend="take them of the rows before that border",
-    nothing="no mean and spread of all were seen beside a border where training ends",
 )
 MIRRORS = Slip(
     rule=mirrored,

@@ -174,7 +174,11 @@ def shares_for_scores(tree: ast.AST) -> Found:
 # --- temperatures ---------------------------------------------------------------------------------
 
 _DRAWS = ("multinomial", "Categorical", "choices", "choice")
+
+
 _TEMPERATURE = re.compile(r"((self|args|cfg|config|opt)\.)?(temperature|temp|tau)", re.IGNORECASE)
+
+
 _OF_WORDS = re.compile(r"logits?|scores?|\b(model|net|self|decoder|forward)\(", re.IGNORECASE)
 
 
@@ -372,17 +376,6 @@ def blanks_dropped_first(tree: ast.AST) -> Found:
                     yield ast.unparse(node), node
 
 
-THROWN = Slip(
-    rule=results_thrown_away,
-    asked="what a method gives",
-    expected="used",
-    got="thrown away",
-    sentence="What the method gives is thrown away: it is a new tensor, and the old one stays as it was.",
-    mend="x = x.masked_fill(...), or x.masked_fill_(...)",
-    nothing="no result of a tensor's method was seen that a statement throws away",
-)
-
-
 def gains_off_by_one(tree: ast.AST) -> Found:
     """Where a function counts ranks from one, and a gain divides by the logarithm of such a rank plus two."""
     from_one = [one for one in functions(tree) if "rank" in one.name.lower() and _counts_from_one(one)]
@@ -411,16 +404,9 @@ def _counts_from_one(function: ast.FunctionDef) -> bool:
     )
 
 
-FIRST_GAINS = Slip(
-    rule=gains_off_by_one,
-    asked="the gain of the first rank",
-    expected="1",
-    got="0.63",
-    sentence="Ranks count from one, and the gain divides by log2(rank + 2): the best answer has a gain of 0.63.",
-    mend="hits / log2(rank + 1), for a rank that counts from 1",
-    nothing="no gain was seen that takes ranks from one for ranks from nought",
-)
 _PRODUCTS = ("einsum", "matmul", "bmm")
+
+
 _SCALE = re.compile(
     r"(\w+\.)*(scale|scaling|inv_sqrt\w*|scale_factor)|(math|np|torch)\.sqrt\(.*\)|.*\*\* -?0?\.5", re.IGNORECASE
 )
@@ -473,6 +459,24 @@ def _scales_queries(function: ast.FunctionDef) -> bool:
     return bool(re.search(r"\bq(uery|ueries)? (\*|/)=? |\bq(uery|ueries)? = .*(scale|sqrt)", ast.unparse(function)))
 
 
+THROWN = Slip(
+    rule=results_thrown_away,
+    asked="what a method gives",
+    expected="used",
+    got="thrown away",
+    sentence="What the method gives is thrown away: it is a new tensor, and the old one stays as it was.",
+    mend="x = x.masked_fill(...), or x.masked_fill_(...)",
+    nothing="no result of a tensor's method was seen that a statement throws away",
+)
+FIRST_GAINS = Slip(
+    rule=gains_off_by_one,
+    asked="the gain of the first rank",
+    expected="1",
+    got="0.63",
+    sentence="Ranks count from one, and the gain divides by log2(rank + 2): the best answer has a gain of 0.63.",
+    mend="hits / log2(rank + 1), for a rank that counts from 1",
+    nothing="no gain was seen that takes ranks from one for ranks from nought",
+)
 PAIRS = Slip(
     rule=pairs_counted_once,
     asked="how often a label and a prediction meet",

@@ -42,6 +42,17 @@ JUDGES = f"{VALIDATES}|test|held_?out"
 "eval" is neither for sure: what is evaluated may be a part of what is learned."""
 
 
+LEARNED = re.compile(r"(\w+_)?(train|learn)(ing|ed)?(_\w+)?", re.IGNORECASE)
+JUDGING = re.compile(rf"(\w+_)?({JUDGES}|eval)(_\w+)?", re.IGNORECASE)
+"""Names of data that are learned from, and of data that judge, whatever stands behind them."""
+
+TRAINS = re.compile(r"(self\.)?_?(train|trn|tr|fit)(_?(set|ds|data|dataset|windows|part|split|samples))?", re.I)
+"""Names of the training part itself."""
+
+SPLITS = re.compile(r"split|part|fold|divide|load|read|data", re.IGNORECASE)
+"""What functions are called that make parts."""
+
+
 def assigned(node: ast.AST) -> list[tuple[ast.expr, ast.expr]]:
     """What an assignment, of one name or of several at once, gives to what; empty for anything else."""
     found: list[tuple[ast.expr, ast.expr]] = []
@@ -87,3 +98,31 @@ def inside(node: ast.AST) -> Iterator[ast.AST]:
 
 def over_epochs(loop: ast.AST) -> bool:
     return isinstance(loop, ast.For) and "epoch" in f"{ast.unparse(loop.target)} {ast.unparse(loop.iter)}"
+
+
+def named(function: ast.AST) -> Iterator[tuple[str, ast.expr]]:
+    """What the names of a function are given, also by ``rank += 1``."""
+    for node in ast.walk(function):
+        if isinstance(node, ast.Assign) and len(node.targets) == 1 and isinstance(node.targets[0], ast.Name):
+            yield node.targets[0].id, node.value
+        elif isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Name):
+            yield node.target.id, node.value
+
+
+def reads(node: ast.AST, name: str) -> bool:
+    return any(isinstance(one, ast.Name) and one.id == name and isinstance(one.ctx, ast.Load) for one in ast.walk(node))
+
+
+def last_given(name: str, line: int, given_at: list[tuple[int, ast.expr, ast.expr]]) -> ast.expr | None:
+    """What a name got last before a line. given_at: what is given to what, with the line."""
+    before = [
+        (at, given)
+        for at, to, given in given_at
+        if at < line and any(isinstance(one, ast.Name) and one.id == name for one in ast.walk(to))
+    ]
+    return max(before, key=lambda one: one[0], default=(0, None))[1]
+
+
+def all_given(function: ast.AST) -> list[tuple[int, ast.expr, ast.expr]]:
+    """What the statements of a function or file give to what, with their lines; not those of the functions in it."""
+    return [(node.lineno, to, given) for block in blocks(function) for node in block for to, given in assigned(node)]

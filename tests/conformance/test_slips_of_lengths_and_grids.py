@@ -6,9 +6,10 @@ from __future__ import annotations
 import pytest
 from rules_of_text import told
 
+from conformance.slips.axes import GRIDS, SIDES
 from conformance.slips.beams import LENGTHS
 from conformance.slips.data import LAST_WORDS
-from conformance.slips.orders import GRIDS, PIECES, SIDES
+from conformance.slips.orders import PIECES
 from conformance.slips.results import NOUGHT, TERMS
 
 PENALTY = "def length_penalty(n, alpha):\n    return ((5 + n) / 6) ** alpha\n\n\ndef finish(score, n):\n    return "

@@ -5,12 +5,11 @@ from __future__ import annotations
 import pytest
 from rules_of_text import told
 
+from conformance.slips.axes import AXES, heads_joined_in_place
 from conformance.slips.orders import (
-    AXES,
     COLUMNS,
     NAMES,
     cut_apart,
-    heads_joined_in_place,
     last_group_lost,
     moved_by_a_constant,
     ranks_off_by_one,

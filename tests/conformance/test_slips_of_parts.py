@@ -6,6 +6,7 @@ import pytest
 from rules_of_text import told
 
 from conformance.slips import parts as slips
+from conformance.slips.fitting import FITTED
 
 
 @pytest.mark.parametrize(
@@ -74,7 +75,7 @@ def test_the_training_part_ends_before_what_judges(train, val, is_told):
 )
 def test_mean_and_spread_are_of_the_training_part(border, body, is_told):
     text = f"class Panel:\n    def __init__(self, x, n):\n        self.x, self.{border} = x, n\n        {body}"
-    assert bool(told(slips.FITTED, text)) == is_told
+    assert bool(told(FITTED, text)) == is_told
 
 
 @pytest.mark.parametrize(
@@ -88,7 +89,7 @@ def test_mean_and_spread_are_of_the_training_part(border, body, is_told):
     ],
 )
 def test_a_scaler_is_fitted_to_the_training_part(fitted, is_told):
-    assert bool(told(slips.FITTED, f"{fitted}\ntrain = panel.values[:panel.train_end]")) == is_told
+    assert bool(told(FITTED, f"{fitted}\ntrain = panel.values[:panel.train_end]")) == is_told
 
 
 @pytest.mark.parametrize(
@@ -240,7 +241,7 @@ def test_a_file_that_knows_no_validation_may_call_the_test_so():
 def test_a_scaler_is_fitted_to_what_is_trained_on(fitted, is_told):
     made = "scaled = scaler.transform(raw)\n    train_set = W(scaled[:cut])"
     text = f"def run(raw, cut):\n    scaler = {fitted}\n    {made}"
-    assert bool(told(slips.FITTED, text)) == is_told
+    assert bool(told(FITTED, text)) == is_told
 
 
 @pytest.mark.parametrize(
@@ -248,7 +249,7 @@ def test_a_scaler_is_fitted_to_what_is_trained_on(fitted, is_told):
 )
 def test_what_is_fitted_reads_the_rows_of_training(rows, is_told):
     text = f"def run(table):\n    train_rows = split(table)\n    return Preparation().fit(table, {rows})"
-    assert bool(told(slips.FITTED, text)) == is_told
+    assert bool(told(FITTED, text)) == is_told
 
 
 def test_a_threshold_of_what_a_function_makes_of_the_test_is_chosen_by_the_test():

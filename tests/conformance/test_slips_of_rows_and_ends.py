@@ -6,7 +6,7 @@ from __future__ import annotations
 import pytest
 from rules_of_text import told
 
-from conformance.slips import data, judging, measures, orders, parts, results, states
+from conformance.slips import data, fitting, judging, measures, orders, parts, results, states
 
 STOPPER = """
 class Stopper:
@@ -159,7 +159,7 @@ def test_the_training_part_has_an_end(train, is_told):
     ],
 )
 def test_fitted_and_counted_is_the_training_part(text, is_told):
-    assert bool(told(parts.FITTED, text)) == is_told
+    assert bool(told(fitting.FITTED, text)) == is_told
 
 
 @pytest.mark.parametrize(("past", "is_told"), [("loads", True), ("loads[:, :train_end]", False)])
@@ -171,7 +171,7 @@ class Scaler:
         self.mean, self.std = np.nanmean(past, axis=1), np.nanstd(past, axis=1)
         self.warm, self.spread = warmth[:train_end].mean(), warmth[:train_end].std()
 """
-    assert bool(told(parts.FITTED, text)) == is_told
+    assert bool(told(fitting.FITTED, text)) == is_told
 
 
 @pytest.mark.parametrize(

@@ -146,8 +146,8 @@ def _scale_is_named(core: AttentionCore, got: float) -> bool:
     return has_a_table_for_scale(core)
 
 
-_OF_SETS = re.compile(r"sqrt\((self\.)?dim_?V\)")
-"""How the Set Transformer's published code scales, by the width of all heads (Lee et al. 2019, modules.py)."""
+_OF_SETS = re.compile(r"(?i)set[ _-]?transformer|class (mab|i?sab|pma)\b|multihead attention block")
+"""Names of the Set Transformer and its blocks, which scale by the width of all heads (Lee et al. 2019, modules.py)."""
 _UNSCALED = re.compile(
     r"\b(no|without|un|not|omits?|omitted|omitting)[ -]?scal|"
     r"\b(no|not|without|omits?|omitting)\b[^.\n]{0,24}(scaling|sqrt|division)|\bm?t5(config)?\b",

@@ -254,13 +254,12 @@ class ForecastProbes(LossProbes):
                 forecast = next((t for t in answers if t.shape[:2] == (len(future), steps) and t.requires_grad), None)
                 if loss is None or forecast is None or not loss.requires_grad:
                     continue
-                slopes = torch.autograd.grad(
-                    forecast[:, steps // 2].sum(), future, retain_graph=True, allow_unused=True
-                )
-                compared = torch.autograd.grad(loss, future, allow_unused=True)[0]
-                if slopes[0] is not None and slopes[0].any() and compared is not None and compared.any():
+                step = forecast[:, steps // 2].sum()
+                (read,) = torch.autograd.grad(step, future, retain_graph=True, allow_unused=True)
+                (compared,) = torch.autograd.grad(loss, future, allow_unused=True)
+                if read is not None and read.any() and compared is not None and compared.any():
                     line = self.line_of(rf"\bcat\(.*\b{name}\b") or self.line_of(rf"= .*\b{name}\b")
-                    return name, line, bool(slopes[0][:, steps // 2 :].any())
+                    return name, line, bool(read[:, steps // 2 :].any())
         raise NotProvided("it is given no future that its loss compares forecasts with")
 
     def _said_lengths(self) -> list[int]:

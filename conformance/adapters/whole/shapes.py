@@ -110,7 +110,7 @@ def _named_in_full(axis: str, module: nn.Module) -> list[str]:
     cls: type = type(module)
     source = source_of(cls) if len(axis) == 1 else None
     text = "".join(linecache.getlines(source[1])) if source else ""
-    named = rf"(?<![\w.]){axis}(?: *[:=]| +is)? +(?:the +|number of +)?([a-z]+)(?:[ _]([a-z]+))?"
+    named = rf"(?<![\w.]){re.escape(axis)}(?: *[:=]| +is)? +(?:the +|number of +)?([a-z]+)(?:[ _]([a-z]+))?"
     forms: list[str] = []
     for found in re.finditer(named, text):
         words = [word for word in found.groups() if word]

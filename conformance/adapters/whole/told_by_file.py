@@ -11,7 +11,7 @@ from torch import nn
 from conformance.adapters.whole.class_source import file_of
 from conformance.adapters.whole.findings import Finding
 from conformance.adapters.whole.record import Place, Record
-from conformance.slips import beams, data, measures, orders, results, states, training
+from conformance.slips import axes, beams, data, measures, orders, results, states, training
 
 _TOLD = {
     "results-stay-the-same-in-every-process": orders.HASHES,
@@ -20,8 +20,8 @@ _TOLD = {
     "results-of-the-last-group-are-kept": orders.GROUPS,
     "results-of-ranks-count-the-first-k": orders.RANKS,
     "results-of-first-numbers-are-kept": orders.STARTS,
-    "attention-moves-its-heads-back": orders.HEADS,
-    "results-of-new-shapes-keep-the-order-of-axes": orders.AXES,
+    "attention-moves-its-heads-back": axes.HEADS,
+    "results-of-new-shapes-keep-the-order-of-axes": axes.AXES,
     "results-of-long-texts-have-their-end": data.ENDS,
     "results-of-windows-end-before-their-target": data.WINDOWS,
     "results-of-levels-weigh-errors-by-their-sign": data.LEVELS,
@@ -37,8 +37,8 @@ _TOLD = {
     "results-of-ends-are-taught": data.LAST_WORDS,
     "results-of-terms-have-one-scale": results.TERMS,
     "results-of-hidden-scores-are-minus-infinity": results.NOUGHT,
-    "results-of-grids-have-one-order": orders.GRIDS,
-    "results-of-boxes-scale-x-by-the-width": orders.SIDES,
+    "results-of-grids-have-one-order": axes.GRIDS,
+    "results-of-boxes-scale-x-by-the-width": axes.SIDES,
     "results-of-words-start-at-their-first-piece": orders.PIECES,
     "results-of-accuracies-are-of-their-class": measures.OF_CLASSES,
     "results-of-long-rows-keep-their-newest": data.NEWEST,

@@ -1,0 +1,213 @@
+"""Slips of the axes of tensors, that the text of a file shows by itself: heads that are joined where they stand, new
+shapes that name axes in another order, grids that are laid out in two orders, and boxes whose x gets the height."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Sequence
+
+from conformance.slips.slip import Found, Slip, assigned, blocks, called, calls, functions, named
+
+
+def heads_joined_in_place(tree: ast.AST) -> Found:
+    """Where heads, (B, H, T, d), are given the shape of words, (B, T, H * d), and their axis is not moved back."""
+    for function in functions(tree):
+        if not any(map(_splits_heads, ast.walk(function))):
+            continue
+        given = sorted(named(function), key=lambda pair: pair[1].lineno)
+        for node in ast.walk(function):
+            is_call = isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)
+            if is_call and node.func.attr in ("reshape", "view") and len(node.args) == 3:  # type: ignore[attr-defined]
+                held = node.func.value  # type: ignore[attr-defined]
+                if isinstance(held, ast.Name):
+                    before = [value for name, value in given if name == held.id and value.lineno < node.lineno]  # type: ignore[attr-defined]
+                    held = before[-1] if before else held
+                if _is_product_with_values(held):
+                    yield ast.unparse(node), node
+
+
+def _splits_heads(node: ast.AST) -> bool:
+    """Whether it is ``x.view(B, T, H, d).transpose(1, 2)``, or the same for queries, keys and values at once."""
+    if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute):
+        return False
+    held = node.func.value
+    moves = ast.unparse(node).endswith((".transpose(1, 2)", ".permute(0, 2, 1, 3)", ".permute(2, 0, 3, 1, 4)"))
+    shapes = (
+        isinstance(held, ast.Call) and isinstance(held.func, ast.Attribute) and held.func.attr in ("view", "reshape")
+    )
+    return moves and shapes and len(held.args) >= 4  # type: ignore[attr-defined]
+
+
+def _is_product_with_values(value: ast.expr) -> bool:
+    """Whether it is ``weights @ v`` or torch's attention, as they give it."""
+    if isinstance(value, ast.BinOp) and isinstance(value.op, ast.MatMult):
+        return isinstance(value.right, ast.Name) and re.fullmatch(r"v|vs|values?", value.right.id) is not None
+    return isinstance(value, ast.Call) and ast.unparse(value.func).endswith("scaled_dot_product_attention")
+
+
+Axes = list[str]
+
+
+def axes_out_of_order(tree: ast.AST) -> Found:
+    """Where ``b, c, t, f = x.shape`` names the axes of a tensor, and a new shape names all of them in another order
+    than they stand in: ``x.reshape(b, t, c * f)`` without a transposition."""
+    for function in functions(tree):
+        for block in blocks(function):
+            known: dict[str, Axes] = {}
+            for statement in block:
+                for node in ast.walk(statement):
+                    if isinstance(node, ast.Call) and called(node) in ("reshape", "view"):
+                        before = _axes_of(node.func.value, known) if isinstance(node.func, ast.Attribute) else None
+                        after = [_factors(one) for one in node.args]
+                        same = before and sorted(before) == sorted(name for one in after for name in one)
+                        if before and same and not _stand_so(before, after):
+                            yield ast.unparse(node), node
+                _follow(statement, known)
+
+
+def _follow(statement: ast.stmt, known: dict[str, Axes]) -> None:
+    """What a statement says of the axes of names; of what is given another value nothing is known but by that."""
+    pairs = assigned(statement)
+    of_shape = [(to, given) for to, given in pairs if isinstance(to, ast.Tuple) and _is_shape(given)]
+    for to, given in pairs:
+        axes = _axes_of(given, known)
+        if isinstance(to, ast.Name) and axes:
+            known[to.id] = axes
+            pairs = [pair for pair in pairs if pair[0] is not to]
+    written = {one.id for one in ast.walk(statement) if isinstance(one, ast.Name) and isinstance(one.ctx, ast.Store)}
+    kept = {to.id for to, given in assigned(statement) if isinstance(to, ast.Name) and _axes_of(given, known)}
+    for name in list(known):
+        if (name in written and name not in kept) or written & set(known[name]):
+            del known[name]
+    for to, given in of_shape:
+        names = [one.id for one in to.elts if isinstance(one, ast.Name)]
+        held = given.value if isinstance(given, ast.Attribute) else given.func.value  # type: ignore[attr-defined]
+        is_whole = len(names) == len(to.elts) == len(set(names)) and "_" not in names
+        if is_whole and len(names) > 2 and isinstance(held, ast.Name):
+            known[held.id] = names
+
+
+def _is_shape(value: ast.expr) -> bool:
+    """``x.shape``, ``x.size()``."""
+    if isinstance(value, ast.Call):
+        return called(value) == "size" and not value.args and isinstance(value.func, ast.Attribute)
+    return isinstance(value, ast.Attribute) and value.attr == "shape"
+
+
+def _axes_of(value: ast.expr, known: dict[str, Axes]) -> Axes | None:
+    """The axes of a name, also behind transpositions of it; None where they are not known."""
+    if isinstance(value, ast.Name):
+        return known.get(value.id)
+    if not isinstance(value, ast.Call) or not isinstance(value.func, ast.Attribute):
+        return None
+    axes = _axes_of(value.func.value, known)
+    try:
+        given = [ast.literal_eval(one) for one in value.args]
+    except (ValueError, TypeError):
+        return None
+    places = list(given[0]) if len(given) == 1 and isinstance(given[0], tuple) else given
+    if axes is None or not all(type(one) is int and -len(axes) <= one < len(axes) for one in places):
+        return None
+    if called(value) == "contiguous":
+        return axes
+    if called(value) == "permute" and len(places) == len(axes):
+        return [axes[one] for one in places]
+    if called(value) in ("transpose", "swapaxes") and len(places) == 2:
+        turned = list(axes)
+        turned[places[0]], turned[places[1]] = axes[places[1]], axes[places[0]]
+        return turned
+    return None
+
+
+def _factors(size: ast.expr) -> Axes:
+    """The names of which one size is the product; what is no name is given as it is written."""
+    if isinstance(size, ast.BinOp) and isinstance(size.op, ast.Mult):
+        return [*_factors(size.left), *_factors(size.right)]
+    return [ast.unparse(size)]
+
+
+def _stand_so(axes: Axes, sizes: Sequence[Axes]) -> bool:
+    """Whether axes, as they stand, can be put together to these sizes: in a product any may be named first."""
+    at = 0
+    for names in sizes:
+        if sorted(axes[at : at + len(names)]) != sorted(names):
+            return False
+        at += len(names)
+    return True
+
+
+# --- rows and columns -----------------------------------------------------------------------------
+
+
+def grids_in_two_orders(tree: ast.AST) -> Found:
+    """Where one function lays one grid out row by row, ``(h w)``, and another column by column, ``(w h)``."""
+    for function in functions(tree):
+        patterns = [
+            (ast.unparse(one.args[1]), one)
+            for one in calls(function)
+            if called(one) in ("rearrange", "reduce") and len(one.args) > 1 and isinstance(one.args[1], ast.Constant)
+        ]
+        laid = [(text, one) for text, one in patterns if re.search(r"-> .*\((h w|w h)\)", text)]
+        by_rows = [text for text, _ in laid if "(h w)" in text.partition("->")[2]]
+        for text, one in laid:
+            if by_rows and "(w h)" in text.partition("->")[2] and re.search(r"\bh w\b.*->", text):
+                yield f"{text} beside {by_rows[0]}", one
+
+
+# --- sides of boxes -------------------------------------------------------------------------------
+
+_HEIGHT, _WIDTH = (rf"(\w*_)?({side})" for side in ("h|height|img_h|rows", "w|width|img_w|cols"))
+
+
+_FOUR = re.compile(rf"[\[(]{_HEIGHT}, {_WIDTH}, {_HEIGHT}, {_WIDTH}[\])]")
+
+
+def boxes_scaled_by_the_other_side(tree: ast.AST) -> Found:
+    """Where boxes are multiplied or divided by (height, width, height, width), and nothing says that y comes first."""
+    if re.search(r"yxyx|cy, cx|y_?(min|1|0), x_?(min|1|0)|top, left", ast.unparse(tree)):
+        return
+    for function in functions(tree):
+        for node in ast.walk(function):
+            is_scaled = isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult | ast.Div)
+            if is_scaled and "box" in ast.unparse(node).lower() and _FOUR.search(ast.unparse(node.right)):  # type: ignore[attr-defined]
+                yield ast.unparse(node), node
+
+
+GRIDS = Slip(
+    rule=grids_in_two_orders,
+    asked="the places of a grid that is laid out twice in one function",
+    expected="of one order",
+    got="row by row, and column by column",
+    sentence="A grid is laid out row by row in one place, and column by column in another: rows and columns change.",
+    mend='"b h w d -> b (h w) d" in both',
+    nothing="no grid was seen that is laid out in two orders",
+)
+SIDES = Slip(
+    rule=boxes_scaled_by_the_other_side,
+    asked="by what the numbers of boxes are scaled",
+    expected="x by the width, y by the height",
+    got="x by the height",
+    sentence="Boxes are scaled by height, width, height, width: x gets the height, and y the width.",
+    mend="boxes * torch.stack([width, height, width, height], -1)",
+    nothing="no boxes were seen whose x is scaled by the height",
+)
+HEADS = Slip(
+    rule=heads_joined_in_place,
+    asked="what each position gets",
+    expected="the results of its own heads",
+    got="those of other positions",
+    sentence="Heads stand before positions, and get another shape as they stand: each position gets parts of others.",
+    mend="(weights @ v).transpose(1, 2).reshape(b, n, d)",
+    nothing="no heads were seen that are joined where they stand",
+)
+AXES = Slip(
+    rule=axes_out_of_order,
+    asked="a new shape of a tensor whose axes have names",
+    expected="names them in the order in which they stand",
+    got="names them in another one",
+    sentence="A new shape moves no numbers: it names the axes in another order than they stand in, and the numbers of "
+    "one go to another.",
+    mend="x.transpose(1, 2).reshape(b, t, c * f): move the axes first",
+    nothing="no new shape was seen that names axes in another order than they stand in",
+)
