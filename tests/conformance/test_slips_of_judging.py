@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from rules_of_text import told
 
+from conformance.slips import fitting, measures, parts, results
 from conformance.slips import judging as slips
-from conformance.slips import measures, parts, results
 
 
 @pytest.mark.parametrize(
@@ -201,7 +201,7 @@ def test_figures_in_bits_are_in_bits(name, value, is_told):
 )
 def test_a_scaler_is_made_of_the_training_part(made, is_told):
     text = f"def main(rows):\n    train, val, test = split_by_day(rows)\n    scaler = {made}"
-    assert bool(told(parts.FITTED, text)) == is_told
+    assert bool(told(fitting.FITTED, text)) == is_told
 
 
 def test_a_threshold_is_not_chosen_by_what_is_held_out():
@@ -212,8 +212,11 @@ def test_a_threshold_is_not_chosen_by_what_is_held_out():
 
 def test_what_may_be_no_validation_is_none_to_choose_by():
     text = CHOOSES.format(rows="test_rows", test="score > best", keeps="torch.save(model.state_dict(), path)")
-    for other in ("device", "dev_id", "val_loss"):
-        assert not told(slips.CHOSEN, text.replace("val_rows", other))
+    elsewhere = text.replace("train, val_rows, test_rows", "train, test_rows, val_rows")
+    for other in ("dev", "dev_id", "val", "val_loss"):
+        assert not told(slips.CHOSEN, elsewhere.replace("val_rows", other))
+    for part in ("dev", "val", "valid_set"):  # it stands between the two others
+        assert told(slips.CHOSEN, text.replace("val_rows", part))
     config = (
         "def run(folds):\n    model_config = Config()\n    for fold in folds:\n        train_fold(fold, model_config)"
     )

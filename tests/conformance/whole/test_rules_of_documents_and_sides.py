@@ -12,6 +12,7 @@ from wholes import pointed  # noqa: E402
 
 import conformance.checks  # noqa: E402, F401
 from conformance.adapters.helpers.windows import _past_and_future  # noqa: E402
+from conformance.adapters.inference.resolve import resolution_of  # noqa: E402
 from conformance.adapters.whole.shapes import shapes_told  # noqa: E402
 from conformance.check import CHECKS  # noqa: E402
 from conformance.runner import run_check  # noqa: E402
@@ -174,3 +175,160 @@ def test_barred_tags_are_barred_for_the_best_path_and_pairs_of_tags_stand_in_one
     for claim in ("tagger-finds-the-best-path", "tagger-paths-share-one-whole"):
         assert said(Tags, claim) == "PASS"
         assert said(TurnedTags, claim) == "FAIL"
+
+
+# --- words that were false ------------------------------------------------------------------------
+
+
+class CastingNorm(nn.Module):
+    """An RMSNorm that computes in float32 and gives back what it was given."""
+
+    def __init__(self, width):
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(width))
+
+    def forward(self, x):
+        y = x.to(torch.float32)
+        y = y * torch.rsqrt(y.pow(2).mean(-1, keepdim=True) + 1e-5) * self.weight.to(torch.float32)
+        return y.to(x.dtype)
+
+
+class PostNormBlock(nn.Module):
+    other = False
+
+    def __init__(self, width):
+        super().__init__()
+        self.attention = nn.MultiheadAttention(width, 2, batch_first=True)
+        self.up, self.down = nn.Linear(width, 2 * width), nn.Linear(2 * width, width)
+        self.first, self.second = CastingNorm(width), CastingNorm(width)
+
+    def forward(self, x):
+        before = x
+        x = self.first(x + self.attention(x, x, x, need_weights=False)[0])
+        return self.second((before if self.other else x) + self.down(self.up(x).relu()))
+
+
+class PostNorm(nn.Module):
+    block = PostNormBlock
+
+    def __init__(self, vocab=60, width=16):
+        super().__init__()
+        self.table, self.head = nn.Embedding(vocab, width), nn.Linear(width, 5)
+        self.blocks = nn.ModuleList(self.block(width) for _ in range(2))
+
+    def forward(self, ids):
+        x = self.table(ids)
+        for block in self.blocks:
+            x = block(x)
+        return self.head(x)
+
+
+class OtherBlock(PostNormBlock):
+    other = True
+
+
+class AddsAnother(PostNorm):
+    block = OtherBlock
+
+
+def test_a_norm_that_casts_is_what_the_next_sublayer_adds():
+    assert said(PostNorm, "sublayers-add-their-own-input") == "PASS"
+    assert said(AddsAnother, "sublayers-add-their-own-input") == "FAIL"
+
+
+class TimeFirst(nn.Module):
+    """A language model (T, B) whose caller hands over the mask that a method of it makes."""
+
+    def __init__(self, vocab=37, width=16):
+        super().__init__()
+        self.table, self.head = nn.Embedding(vocab, width), nn.Linear(width, vocab)
+        self.encoder = nn.TransformerEncoder(nn.TransformerEncoderLayer(width, 2, 24, 0.0), 1)
+
+    def generate_square_subsequent_mask(self, sz):
+        return torch.triu(torch.full((sz, sz), float("-inf")), 1)
+
+    def forward(self, src, src_mask):
+        return self.head(self.encoder(self.table(src), src_mask))
+
+
+def test_the_mask_that_a_method_makes_is_handed_over_for_time_first():
+    model = pointed(TimeFirst).build("model", {})
+    assert model.calling.masks[0].own
+    assert not model.calling.batch_first
+    assert said(TimeFirst, "language-model-sees-every-earlier-token") == "PASS"
+
+
+class RotaryEmbedding(nn.Module):
+    """A rotation that is handed the positions of its rows."""
+
+    def __init__(self, theta: float, d_k: int, max_seq_len: int):
+        super().__init__()
+        rates = theta ** (-torch.arange(0, d_k, 2) / d_k)
+        angles = torch.outer(torch.arange(max_seq_len), rates)
+        self.register_buffer("cos", angles.cos(), persistent=False)
+        self.register_buffer("sin", angles.sin(), persistent=False)
+
+    def forward(self, x, token_positions):
+        cos, sin = self.cos[token_positions].to(x.dtype), self.sin[token_positions].to(x.dtype)
+        even, odd = x[..., 0::2], x[..., 1::2]
+        return torch.stack([even * cos - odd * sin, even * sin + odd * cos], -1).flatten(-2)
+
+
+def test_a_rotation_that_is_handed_positions_is_one():
+    found = resolution_of(RotaryEmbedding)
+    assert found.role == "rope"
+    assert found.fits
+
+
+class MAB(nn.Module):
+    """Attention over sets, divided by the root of the width of all heads."""
+
+    def __init__(self, dim_V=16, heads=4):
+        super().__init__()
+        self.q, self.k, self.v, self.out = (nn.Linear(dim_V, dim_V) for _ in range(4))
+        self.dim_V, self.heads = dim_V, heads
+
+    def forward(self, x):
+        b, t, d = x.shape
+        q, k, v = (m(x).view(b, t, self.heads, -1).transpose(1, 2) for m in (self.q, self.k, self.v))
+        weights = (q @ k.transpose(-2, -1) / self.dim_V**0.5).softmax(-1)
+        return self.out((weights @ v).transpose(1, 2).reshape(b, t, d))
+
+
+class HeadsOfWords(MAB):
+    """The same, of words."""
+
+
+def test_blocks_of_the_set_transformer_scale_by_the_width_of_all_heads():
+    assert said(MAB, "attention-scale-is-one-over-sqrt-d-head") == "NOTE"
+    assert said(HeadsOfWords, "attention-scale-is-one-over-sqrt-d-head") == "FAIL"
+
+
+class SureWriter(nn.Module):
+    """A language model that gives one word nearly all, and draws from the smallest set that reaches top_p."""
+
+    def __init__(self, vocab=40, width=16):
+        super().__init__()
+        self.table = nn.Embedding(vocab, width)
+        self.layers = nn.ModuleList([nn.TransformerEncoderLayer(width, 2, 24, 0.0, batch_first=True)])
+        self.head = nn.Linear(width, vocab)
+        with torch.no_grad():
+            self.head.weight.mul_(30.0)
+
+    def forward(self, ids):
+        x, future = self.table(ids), nn.Transformer.generate_square_subsequent_mask(ids.size(1)).to(self.table.weight)
+        for layer in self.layers:
+            x = layer(x, future)
+        return self.head(x)
+
+    @torch.no_grad()
+    def generate(self, ids, max_new_tokens=4, top_p=1.0):
+        for _ in range(max_new_tokens):
+            shares, order = self(ids)[:, -1].softmax(-1).sort(descending=True)
+            shares[shares.cumsum(-1) - shares > top_p] = 0.0
+            ids = torch.cat([ids, order.gather(1, torch.multinomial(shares, 1))], 1)
+        return ids
+
+
+def test_what_crosses_p_is_not_asked_where_one_word_has_nearly_all():
+    assert said(SureWriter, "generate-with-top-p-keeps-the-token-that-crosses-p") == "PASS"
