@@ -7,16 +7,16 @@ import ast
 import re
 from collections.abc import Sequence
 
-from conformance.slips.slip import Found, Slip, assigned, blocks, called, calls, functions, named
+from conformance.slips.slip import Found, Slip, assigned, blocks, called, calls, functions, named, unparse, walk
 
 
 def heads_joined_in_place(tree: ast.AST) -> Found:
     """Where heads, (B, H, T, d), are given the shape of words, (B, T, H * d), and their axis is not moved back."""
     for function in functions(tree):
-        if not any(map(_splits_heads, ast.walk(function))):
+        if not any(map(_splits_heads, walk(function))):
             continue
         given = sorted(named(function), key=lambda pair: pair[1].lineno)
-        for node in ast.walk(function):
+        for node in walk(function):
             is_call = isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)
             if is_call and node.func.attr in ("reshape", "view") and len(node.args) == 3:  # type: ignore[attr-defined]
                 held = node.func.value  # type: ignore[attr-defined]
@@ -24,7 +24,7 @@ def heads_joined_in_place(tree: ast.AST) -> Found:
                     before = [value for name, value in given if name == held.id and value.lineno < node.lineno]  # type: ignore[attr-defined]
                     held = before[-1] if before else held
                 if _is_product_with_values(held):
-                    yield ast.unparse(node), node
+                    yield unparse(node), node
 
 
 def _splits_heads(node: ast.AST) -> bool:
@@ -32,7 +32,7 @@ def _splits_heads(node: ast.AST) -> bool:
     if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute):
         return False
     held = node.func.value
-    moves = ast.unparse(node).endswith((".transpose(1, 2)", ".permute(0, 2, 1, 3)", ".permute(2, 0, 3, 1, 4)"))
+    moves = unparse(node).endswith((".transpose(1, 2)", ".permute(0, 2, 1, 3)", ".permute(2, 0, 3, 1, 4)"))
     shapes = (
         isinstance(held, ast.Call) and isinstance(held.func, ast.Attribute) and held.func.attr in ("view", "reshape")
     )
@@ -43,7 +43,7 @@ def _is_product_with_values(value: ast.expr) -> bool:
     """Whether it is ``weights @ v`` or torch's attention, as they give it."""
     if isinstance(value, ast.BinOp) and isinstance(value.op, ast.MatMult):
         return isinstance(value.right, ast.Name) and re.fullmatch(r"v|vs|values?", value.right.id) is not None
-    return isinstance(value, ast.Call) and ast.unparse(value.func).endswith("scaled_dot_product_attention")
+    return isinstance(value, ast.Call) and unparse(value.func).endswith("scaled_dot_product_attention")
 
 
 Axes = list[str]
@@ -56,13 +56,13 @@ def axes_out_of_order(tree: ast.AST) -> Found:
         for block in blocks(function):
             known: dict[str, Axes] = {}
             for statement in block:
-                for node in ast.walk(statement):
+                for node in walk(statement):
                     if isinstance(node, ast.Call) and called(node) in ("reshape", "view"):
                         before = _axes_of(node.func.value, known) if isinstance(node.func, ast.Attribute) else None
                         after = [_factors(one) for one in node.args]
                         same = before and sorted(before) == sorted(name for one in after for name in one)
                         if before and same and not _stand_so(before, after):
-                            yield ast.unparse(node), node
+                            yield unparse(node), node
                 _follow(statement, known)
 
 
@@ -75,7 +75,7 @@ def _follow(statement: ast.stmt, known: dict[str, Axes]) -> None:
         if isinstance(to, ast.Name) and axes:
             known[to.id] = axes
             pairs = [pair for pair in pairs if pair[0] is not to]
-    written = {one.id for one in ast.walk(statement) if isinstance(one, ast.Name) and isinstance(one.ctx, ast.Store)}
+    written = {one.id for one in walk(statement) if isinstance(one, ast.Name) and isinstance(one.ctx, ast.Store)}
     kept = {to.id for to, given in assigned(statement) if isinstance(to, ast.Name) and _axes_of(given, known)}
     for name in list(known):
         if (name in written and name not in kept) or written & set(known[name]):
@@ -124,7 +124,7 @@ def _factors(size: ast.expr) -> Axes:
     """The names of which one size is the product; what is no name is given as it is written."""
     if isinstance(size, ast.BinOp) and isinstance(size.op, ast.Mult):
         return [*_factors(size.left), *_factors(size.right)]
-    return [ast.unparse(size)]
+    return [unparse(size)]
 
 
 def _stand_so(axes: Axes, sizes: Sequence[Axes]) -> bool:
@@ -144,7 +144,7 @@ def grids_in_two_orders(tree: ast.AST) -> Found:
     """Where one function lays one grid out row by row, ``(h w)``, and another column by column, ``(w h)``."""
     for function in functions(tree):
         patterns = [
-            (ast.unparse(one.args[1]), one)
+            (unparse(one.args[1]), one)
             for one in calls(function)
             if called(one) in ("rearrange", "reduce") and len(one.args) > 1 and isinstance(one.args[1], ast.Constant)
         ]
@@ -165,13 +165,13 @@ _FOUR = re.compile(rf"[\[(]{_HEIGHT}, {_WIDTH}, {_HEIGHT}, {_WIDTH}[\])]")
 
 def boxes_scaled_by_the_other_side(tree: ast.AST) -> Found:
     """Where boxes are multiplied or divided by (height, width, height, width), and nothing says that y comes first."""
-    if re.search(r"yxyx|cy, cx|y_?(min|1|0), x_?(min|1|0)|top, left", ast.unparse(tree)):
+    if re.search(r"yxyx|cy, cx|y_?(min|1|0), x_?(min|1|0)|top, left", unparse(tree)):
         return
     for function in functions(tree):
-        for node in ast.walk(function):
+        for node in walk(function):
             is_scaled = isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult | ast.Div)
-            if is_scaled and "box" in ast.unparse(node).lower() and _FOUR.search(ast.unparse(node.right)):  # type: ignore[attr-defined]
-                yield ast.unparse(node), node
+            if is_scaled and "box" in unparse(node).lower() and _FOUR.search(unparse(node.right)):  # type: ignore[attr-defined]
+                yield unparse(node), node
 
 
 GRIDS = Slip(

@@ -8,7 +8,7 @@ import ast
 import re
 from collections.abc import Iterator
 
-from conformance.slips.slip import JUDGES, VALIDATES, Found, Slip, assigned, called, calls, functions
+from conformance.slips.slip import JUDGES, VALIDATES, Found, Slip, assigned, called, calls, functions, unparse, walk
 
 _JUDGES = re.compile(rf"(?<![A-Za-z])(?i:{JUDGES}|eval)(?![a-z])")
 _TRAINS = re.compile(r"(?<![A-Za-z])(?i:train|training|trn)(?![a-z])")
@@ -26,23 +26,23 @@ def changed_where_judged(tree: ast.AST) -> Found:
     for name, option in _changing(tree):
         for call in calls(tree):
             named = {word.arg: word.value for word in call.keywords}
-            if "collate_fn" in named and ast.unparse(named["collate_fn"]) == name:
-                of = ast.unparse(call.args[0]) if call.args else ""
+            if "collate_fn" in named and unparse(named["collate_fn"]) == name:
+                of = unparse(call.args[0]) if call.args else ""
                 if _JUDGES.search(of) and not _TRAINS.search(of):
-                    yield f"{ast.unparse(call)}, where {option}=True", call
+                    yield f"{unparse(call)}, where {option}=True", call
             elif called(call) == name and name[:1].isupper() and option not in named and None not in named:
-                own, given = _named_by(tree, call), " ".join(map(ast.unparse, call.args[:2]))
+                own, given = _named_by(tree, call), " ".join(map(unparse, call.args[:2]))
                 is_of_judging = _JUDGES.search(own) or (_JUDGES.search(given) and not _TRAINS.search(given))
                 if is_of_judging and not _TRAINS.search(own) and len(call.args) <= _place_of(tree, name, option):
-                    yield f"{ast.unparse(call)}, where {option}=True", call
+                    yield f"{unparse(call)}, where {option}=True", call
 
 
 def _changing(tree: ast.AST) -> Iterator[tuple[str, str]]:
     """The functions and classes that change rows by default, with the option that says so."""
-    for node in ast.walk(tree):
+    for node in walk(tree):
         if isinstance(node, ast.FunctionDef):
             yield from ((node.name, option) for option in _on_by_default(node, node) if "collate" in node.name)
-        elif isinstance(node, ast.ClassDef) and any("Dataset" in ast.unparse(base) for base in node.bases):
+        elif isinstance(node, ast.ClassDef) and any("Dataset" in unparse(base) for base in node.bases):
             made = next((one for one in node.body if isinstance(one, ast.FunctionDef) and one.name == "__init__"), None)
             yield from ((node.name, option) for option in (_on_by_default(made, node) if made else ()))
 
@@ -57,9 +57,9 @@ def _on_by_default(function: ast.FunctionDef, holder: ast.AST) -> Iterator[str]:
     for one, value in pairs:
         is_on = isinstance(value, ast.Constant) and value.value is True
         decides = _TRAINING.fullmatch(one.arg) and any(
-            isinstance(node, ast.If) and re.search(rf"\b{one.arg}\b", ast.unparse(node.test))
-            and _DRAWS.search(" ".join(map(ast.unparse, node.body)))
-            for node in ast.walk(holder)
+            isinstance(node, ast.If) and re.search(rf"\b{one.arg}\b", unparse(node.test))
+            and _DRAWS.search(" ".join(map(unparse, node.body)))
+            for node in walk(holder)
         )  # fmt: skip
         if is_on and (_CHANGES.fullmatch(one.arg) or decides):
             yield one.arg
@@ -67,7 +67,7 @@ def _on_by_default(function: ast.FunctionDef, holder: ast.AST) -> Iterator[str]:
 
 def _place_of(tree: ast.AST, name: str, option: str) -> int:
     """How many arguments without a name stand before an option of a class."""
-    for node in ast.walk(tree):
+    for node in walk(tree):
         if isinstance(node, ast.ClassDef) and node.name == name:
             for one in node.body:
                 if isinstance(one, ast.FunctionDef) and one.name == "__init__":
@@ -78,10 +78,10 @@ def _place_of(tree: ast.AST, name: str, option: str) -> int:
 
 def _named_by(tree: ast.AST, call: ast.Call) -> str:
     """The name that a call's result gets; "" where it gets none."""
-    for node in ast.walk(tree):
+    for node in walk(tree):
         for to, given in assigned(node):
             if given is call:
-                return ast.unparse(to)
+                return unparse(to)
     return ""
 
 
@@ -97,10 +97,10 @@ _COLOURS_FIRST = re.compile(
 def colours_flipped(tree: ast.AST) -> Found:
     """Where a function flips a picture over its last axes, as one does by chance, and over its first one, and the file
     shows that this is the axis of its colours."""
-    if not _COLOURS_FIRST.search(ast.unparse(tree)):
+    if not _COLOURS_FIRST.search(unparse(tree)):
         return
     for function in functions(tree):
-        if "rand" not in ast.unparse(function):
+        if "rand" not in unparse(function):
             continue
         flips: dict[str, list[tuple[int, ast.Call]]] = {}
         for call in calls(function):
@@ -109,14 +109,14 @@ def colours_flipped(tree: ast.AST) -> Found:
                 flips.setdefault(of, []).append((axis, call))
         for found in flips.values():
             if any(axis in (-1, -2, 2) for axis, _ in found):
-                yield from ((ast.unparse(call), call) for axis, call in found if axis in (0, -3))
+                yield from ((unparse(call), call) for axis, call in found if axis in (0, -3))
 
 
 def _flipped(call: ast.Call) -> tuple[str, int | None]:
     """What is flipped over which single axis: ``x.flip(-1)``, ``torch.flip(x, [2])``, ``x.flip(dims=(1,))``."""
     if called(call) != "flip" or not isinstance(call.func, ast.Attribute):
         return "", None
-    of_library = ast.unparse(call.func.value) in ("torch", "np")
+    of_library = unparse(call.func.value) in ("torch", "np")
     rest = call.args[1:] if of_library else call.args
     rest = [*rest, *(word.value for word in call.keywords if word.arg in ("dims", "dim", "axis"))]
     of = call.args[0] if of_library and call.args else call.func.value
@@ -127,7 +127,7 @@ def _flipped(call: ast.Call) -> tuple[str, int | None]:
     except (ValueError, TypeError):
         return "", None
     axes = [axes] if isinstance(axes, int) else list(axes)
-    return (ast.unparse(of), axes[0]) if len(axes) == 1 and isinstance(axes[0], int) else ("", None)
+    return (unparse(of), axes[0]) if len(axes) == 1 and isinstance(axes[0], int) else ("", None)
 
 
 # --- orders ---------------------------------------------------------------------------------------
@@ -137,13 +137,13 @@ _ORDERS = re.compile(r"(\w+_)?(shuffled|perm(utation)?|order)", re.IGNORECASE)
 
 def order_with_repeats(tree: ast.AST) -> Found:
     """Where what is called an order of all rows is drawn with replacement: some rows stand there twice, others not."""
-    for node in ast.walk(tree):
+    for node in walk(tree):
         for to, given in assigned(node):
-            if not isinstance(given, ast.Call) or not _ORDERS.fullmatch(ast.unparse(to)):
+            if not isinstance(given, ast.Call) or not _ORDERS.fullmatch(unparse(to)):
                 continue
-            counts = [ast.unparse(one) for one in ast.walk(given) if called(one) == "len"]
+            counts = [unparse(one) for one in walk(given) if called(one) == "len"]
             if called(given) == "choices" and len(counts) == 2 and len(set(counts)) == 1:
-                yield ast.unparse(node), node
+                yield unparse(node), node
 
 
 # --- labels ---------------------------------------------------------------------------------------
@@ -159,26 +159,26 @@ def labels_by_each_part(tree: ast.AST) -> Found:
     owners: list[tuple[str, ast.FunctionDef]] = [(one.name, one) for one in functions(tree) if one.name != "__init__"]
     owners += [
         (cls.name, one)
-        for cls in ast.walk(tree)
+        for cls in walk(tree)
         if isinstance(cls, ast.ClassDef)
         for one in cls.body
         if isinstance(one, ast.FunctionDef) and one.name == "__init__"
     ]
     given_to: dict[str, list[str]] = {}
     for call in calls(tree):
-        given_to.setdefault(called(call), []).extend(map(ast.unparse, call.args[:1]))
+        given_to.setdefault(called(call), []).extend(map(unparse, call.args[:1]))
     for name, function in owners:
         given = given_to.get(name, [])
         if not any(_TRAINS.search(one) for one in given) or not any(_JUDGES.search(one) for one in given):
             continue
         rows = {argument.arg for argument in function.args.args} - {"self"}
-        for node in ast.walk(function):
+        for node in walk(function):
             for to, value in assigned(node):
-                if isinstance(value, ast.DictComp) and _NUMBERS_LABELS.fullmatch(ast.unparse(to).rpartition(".")[2]):
-                    over = ast.unparse(value.generators[0].iter)
-                    reads = {one.id for one in ast.walk(value) if isinstance(one, ast.Name)}
+                if isinstance(value, ast.DictComp) and _NUMBERS_LABELS.fullmatch(unparse(to).rpartition(".")[2]):
+                    over = unparse(value.generators[0].iter)
+                    reads = {one.id for one in walk(value) if isinstance(one, ast.Name)}
                     if over.startswith("enumerate(") and rows & reads and "sorted" not in over:
-                        yield ast.unparse(node), node
+                        yield unparse(node), node
 
 
 # --- trainers -------------------------------------------------------------------------------------
@@ -189,13 +189,13 @@ _CHOOSES = re.compile(r"load_best_model_at_end=True|EarlyStoppingCallback")
 def trainer_judged_by_the_test(tree: ast.AST) -> Found:
     """Where a trainer that keeps its best model, or stops early, evaluates on the test data, and the script has data to
     validate with."""
-    text = ast.unparse(tree)
+    text = unparse(tree)
     if not _CHOOSES.search(text) or not re.search(rf"\b({VALIDATES})(_\w+)?\b", text):
         return
     for call in (one for one in calls(tree) if called(one).endswith("Trainer")):
         for word in call.keywords:
-            if word.arg == "eval_dataset" and re.search(r"(^|_|\W)test", ast.unparse(word.value)):
-                yield f"eval_dataset={ast.unparse(word.value)}", call
+            if word.arg == "eval_dataset" and re.search(r"(^|_|\W)test", unparse(word.value)):
+                yield f"eval_dataset={unparse(word.value)}", call
 
 
 CHANGED = Slip(

@@ -7,7 +7,7 @@ import ast
 import re
 from collections.abc import Iterator
 
-from conformance.slips.slip import Found, Slip, assigned, blocks, called, functions
+from conformance.slips.slip import Found, Slip, assigned, blocks, called, functions, unparse, walk
 
 _SCORES = re.compile(r"(log_?)?(scores?|probs?|p|lp|logp)|total|(beam_|cum_?|prev_)?(score|log_?prob)", re.IGNORECASE)
 
@@ -20,19 +20,19 @@ def scores_forgotten(tree: ast.AST) -> Found:
             continue
         yield from _ranked_without_scores(function)
         yield from _ranked_without_pairs(function)
-        for node in ast.walk(function):
+        for node in walk(function):
             if not isinstance(node, ast.ListComp | ast.GeneratorExp) or not isinstance(node.elt, ast.Tuple):
                 continue
-            taken = [one for loop in node.generators for one in ast.walk(loop.target) if isinstance(one, ast.Tuple)]
+            taken = [one for loop in node.generators for one in walk(loop.target) if isinstance(one, ast.Tuple)]
             pairs = [one.elts for one in taken if len(one.elts) == 2 and all(isinstance(x, ast.Name) for x in one.elts)]
             read = [node.elt, *(part for loop in node.generators for part in (loop.iter, *loop.ifs))]
-            used = {one.id for part in read for one in ast.walk(part) if isinstance(one, ast.Name)}
+            used = {one.id for part in read for one in walk(part) if isinstance(one, ast.Name)}
             for score, tokens in pairs:
                 assert isinstance(score, ast.Name)
                 assert isinstance(tokens, ast.Name)
                 grows = any(isinstance(x, ast.BinOp) and _reads_name(x.left, tokens.id) for x in node.elt.elts)
                 if _SCORES.fullmatch(score.id) and score.id not in used and grows:
-                    yield f"{ast.unparse(node.elt)} without {score.id}", node
+                    yield f"{unparse(node.elt)} without {score.id}", node
 
 
 def _statements(function: ast.FunctionDef) -> Iterator[tuple[list[ast.stmt], int, ast.stmt]]:
@@ -47,20 +47,20 @@ def _ranked_without_scores(function: ast.FunctionDef) -> Found:
         begun = {one.id for before in block[:at] for one in _written_in(before) if _SCORES.fullmatch(one.id)}
         if not isinstance(loop, ast.For | ast.While) or not begun:
             continue
-        for node in (one for one in ast.walk(loop) if isinstance(one, ast.Call) and called(one) == "topk"):
+        for node in (one for one in walk(loop) if isinstance(one, ast.Call) and called(one) == "topk"):
             of = node.func.value if isinstance(node.func, ast.Attribute) else node.args[0]
-            if ast.unparse(of) == "torch":
+            if unparse(of) == "torch":
                 of = node.args[0]
             kept = begun & {one.id for one in _written_in(loop)}
             if kept and not kept & _comes_from(loop, _names(of), node):
-                yield f"{ast.unparse(node)} without {min(kept)}", node
+                yield f"{unparse(node)} without {min(kept)}", node
 
 
 def _ranked_without_pairs(function: ast.FunctionDef) -> Found:
     """The call of topk in a loop over steps, where a list of (tokens, 0.0) begins before it, and no loop over the list
     reads the score."""
     for block, at, loop in _statements(function):
-        ranking = next((one for one in ast.walk(loop) if isinstance(one, ast.Call) and called(one) == "topk"), None)
+        ranking = next((one for one in walk(loop) if isinstance(one, ast.Call) and called(one) == "topk"), None)
         if not isinstance(loop, ast.For | ast.While) or ranking is None:
             continue
         for to, given in (pair for before in block[:at] for pair in assigned(before)):
@@ -71,34 +71,34 @@ def _ranked_without_pairs(function: ast.FunctionDef) -> Found:
                 if isinstance(one, ast.Constant) and one.value == 0 and type(one.value) is float
             ]
             if len(places) == 1 and isinstance(to, ast.Name) and not _reads_place(loop, to.id, places[0]):
-                yield f"{ast.unparse(ranking)} without the scores of {to.id}", ranking
+                yield f"{unparse(ranking)} without the scores of {to.id}", ranking
 
 
 def _reads_place(loop: ast.AST, name: str, place: int) -> bool:
     """Whether anything in a loop reads the number at a place of the tuples in a list."""
-    if re.search(rf"\[{place}\]|\bsorted\(|\bmax\(|\.sort\(", ast.unparse(loop)):
+    if re.search(rf"\[{place}\]|\bsorted\(|\bmax\(|\.sort\(", unparse(loop)):
         return True
-    for node in ast.walk(loop):
-        if isinstance(node, ast.For | ast.comprehension) and name in ast.unparse(node.iter):
-            targets = [one for one in ast.walk(node.target) if isinstance(one, ast.Tuple)]
+    for node in walk(loop):
+        if isinstance(node, ast.For | ast.comprehension) and name in unparse(node.iter):
+            targets = [one for one in walk(node.target) if isinstance(one, ast.Tuple)]
             if not targets or any(
-                not ast.unparse(one.elts[place]).startswith("_") for one in targets if place < len(one.elts)
+                not unparse(one.elts[place]).startswith("_") for one in targets if place < len(one.elts)
             ):
                 return True
     return False
 
 
 def _written_in(node: ast.AST) -> Iterator[ast.Name]:
-    return (one for one in ast.walk(node) if isinstance(one, ast.Name) and isinstance(one.ctx, ast.Store))
+    return (one for one in walk(node) if isinstance(one, ast.Name) and isinstance(one.ctx, ast.Store))
 
 
 def _comes_from(loop: ast.AST, names: set[str], ranking: ast.Call) -> set[str]:
     """The names that these are computed from within a loop, but by the ranking itself: by assignments, and by what is
     done in place, ``logs += scores``, ``logs.add_(scores)``."""
-    steps = [pair for node in ast.walk(loop) for pair in assigned(node)]
-    steps += [(node.target, node.value) for node in ast.walk(loop) if isinstance(node, ast.AugAssign)]
-    steps += [(node.value, node.value) for node in ast.walk(loop) if isinstance(node, ast.Expr)]
-    steps = [(to, given) for to, given in steps if not any(one is ranking for one in ast.walk(given))]
+    steps = [pair for node in walk(loop) for pair in assigned(node)]
+    steps += [(node.target, node.value) for node in walk(loop) if isinstance(node, ast.AugAssign)]
+    steps += [(node.value, node.value) for node in walk(loop) if isinstance(node, ast.Expr)]
+    steps = [(to, given) for to, given in steps if not any(one is ranking for one in walk(given))]
     found: set[str] = set()
     while names - found:
         found |= names
@@ -107,7 +107,7 @@ def _comes_from(loop: ast.AST, names: set[str], ranking: ast.Call) -> set[str]:
 
 
 def _names(node: ast.AST) -> set[str]:
-    return {one.id for one in ast.walk(node) if isinstance(one, ast.Name)}
+    return {one.id for one in walk(node) if isinstance(one, ast.Name)}
 
 
 def _reads_name(value: ast.expr, name: str) -> bool:
@@ -124,14 +124,14 @@ def begun_as_copies(tree: ast.AST) -> Found:
     """Where the scores of as many rows as a search has beams begin with nought, all rows begin with the same word, and
     each step ranks the words of all: the first step finds each continuation as often as there are beams."""
     for function in functions(tree):
-        text = ast.unparse(function)
+        text = unparse(function)
         if "topk" not in text or _ONE_FIRST.search(text):
             continue
         for block, at, loop in _statements(function):
             if not isinstance(loop, ast.For | ast.While):
                 continue
-            before = "\n".join(map(ast.unparse, block[:at]))
-            ranked = next((one for one in ast.walk(loop) if isinstance(one, ast.Call) and called(one) == "topk"), None)
+            before = "\n".join(map(unparse, block[:at]))
+            ranked = next((one for one in walk(loop) if isinstance(one, ast.Call) and called(one) == "topk"), None)
             for to, given in (pair for one in block[:at] for pair in assigned(one)):
                 rows = _zeros(given)
                 if ranked is None or not rows or not isinstance(to, ast.Name) or not _SCORES.fullmatch(to.id):
@@ -139,10 +139,10 @@ def begun_as_copies(tree: ast.AST) -> Found:
                 is_changed = re.search(rf"\b{to.id}(\[|\.\w+_\()", before) or "topk" in before
                 copied = re.search(rf"(full|expand|repeat|repeat_interleave)\(.*\b{rows}\b", before)
                 adds = re.search(
-                    rf"\b{to.id}(\.unsqueeze\(\S+\)|\[[^]]*None[^]]*\]|\.view\([^)]*\)) \+ ", ast.unparse(loop)
+                    rf"\b{to.id}(\.unsqueeze\(\S+\)|\[[^]]*None[^]]*\]|\.view\([^)]*\)) \+ ", unparse(loop)
                 )
-                if adds and copied and not is_changed and re.search(rf"\b{rows}\b", ast.unparse(ranked)):
-                    yield ast.unparse(given), given
+                if adds and copied and not is_changed and re.search(rf"\b{rows}\b", unparse(ranked)):
+                    yield unparse(given), given
 
 
 def _zeros(node: ast.expr) -> str:
@@ -169,19 +169,19 @@ _RANKS = re.compile(r"beam|hypothes|candidate|finish|log_?p|length_?penalty|\bde
 def lengths_that_multiply(tree: ast.AST) -> Found:
     """Where a sum of logarithms of probabilities is multiplied by a power of its length."""
     powers = {one.name: _powers_of(one) for one in functions(tree) if _PENALTY.fullmatch(one.name)}
-    for function in (one for one in functions(tree) if _RANKS.search(ast.unparse(one))):
-        for node in ast.walk(function):
+    for function in (one for one in functions(tree) if _RANKS.search(unparse(one))):
+        for node in walk(function):
             if not (isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult)):
                 continue
             for score, by in ((node.left, node.right), (node.right, node.left)):
                 grows = _grows(by) if isinstance(by, ast.BinOp) else powers.get(called(by), False)
-                if grows and _SCORES.fullmatch(ast.unparse(score).rpartition(".")[2]):
-                    yield ast.unparse(node), node
+                if grows and _SCORES.fullmatch(unparse(score).rpartition(".")[2]):
+                    yield unparse(node), node
 
 
 def _powers_of(function: ast.FunctionDef) -> bool:
     """Whether all that a function returns are powers of lengths that grow with them."""
-    returned = [one.value for one in ast.walk(function) if isinstance(one, ast.Return)]
+    returned = [one.value for one in walk(function) if isinstance(one, ast.Return)]
     return bool(returned) and all(value is not None and _grows(value) for value in returned)
 
 
@@ -189,10 +189,8 @@ def _grows(value: ast.expr) -> bool:
     """``((5 + n) / 6) ** alpha``, ``len(tokens) ** 0.6``, and not ``n ** -alpha``."""
     if not (isinstance(value, ast.BinOp) and isinstance(value.op, ast.Pow)):
         return False
-    is_length = re.search(r"\blen\(|length|\bn\b|size|steps?\b|\bt\b", ast.unparse(value.left))
-    falls = (
-        isinstance(value.right, ast.UnaryOp) or "-" in ast.unparse(value.right) or ast.unparse(value.left)[:2] == "1 "
-    )
+    is_length = re.search(r"\blen\(|length|\bn\b|size|steps?\b|\bt\b", unparse(value.left))
+    falls = isinstance(value.right, ast.UnaryOp) or "-" in unparse(value.right) or unparse(value.left)[:2] == "1 "
     return bool(is_length) and not falls
 
 

@@ -9,7 +9,7 @@ import ast
 import re
 from itertools import pairwise
 
-from conformance.slips.slip import Found, Slip, assigned, blocks, called, functions
+from conformance.slips.slip import Found, Slip, assigned, blocks, called, functions, unparse, walk
 
 _END = re.compile(
     r"(\w+\.)*(\w+_)?(eos|end|stop|eot|eod)(_(id|idx|token|token_id|tok|index))?|['\"]<(/s|eos|end|eot)>['\"]", re.I
@@ -37,23 +37,23 @@ _OF_SOFTMAX = ("softmax", "log_softmax", "cross_entropy")
 def end_cut_off(tree: ast.AST) -> Found:
     """Where a list is put together with the sign of the end behind it, and then cut to a length: of long texts the end
     is lost."""
-    of_documents = {one for node in ast.walk(tree) if _goes_over_documents(node) for one in ast.walk(node)}
-    for node in ast.walk(tree):
+    of_documents = {one for node in walk(tree) if _goes_over_documents(node) for one in walk(node)}
+    for node in walk(tree):
         if isinstance(node, ast.Subscript) and _is_beginning(node) and _ends(node.value) and node not in of_documents:
-            yield ast.unparse(node), node
+            yield unparse(node), node
     for function in functions(tree):
         for block in blocks(function):
             for statement, after in pairwise(block):
-                made = [ast.unparse(to) for to, given in assigned(statement) if _ends(given)]
+                made = [unparse(to) for to, given in assigned(statement) if _ends(given)]
                 for _, given in assigned(after) if after not in of_documents else ():
-                    if isinstance(given, ast.Subscript) and _is_beginning(given) and ast.unparse(given.value) in made:
-                        yield ast.unparse(after), after
+                    if isinstance(given, ast.Subscript) and _is_beginning(given) and unparse(given.value) in made:
+                        yield unparse(after), after
 
 
 def _goes_over_documents(node: ast.AST) -> bool:
     """Whether it is a loop over documents: of one that goes on behind a block, the end is rightly left out."""
     loops = node.generators if isinstance(node, ast.ListComp | ast.GeneratorExp) else [node]
-    over = [ast.unparse(one.iter) for one in loops if isinstance(one, ast.For | ast.comprehension)]
+    over = [unparse(one.iter) for one in loops if isinstance(one, ast.For | ast.comprehension)]
     return any(re.search(r"doc|article|passage|corpus|book|stor(y|ies)", text, re.IGNORECASE) for text in over)
 
 
@@ -70,7 +70,7 @@ def _ends(value: ast.expr) -> bool:
     if not isinstance(value, ast.BinOp) or not isinstance(value.op, ast.Add):
         return False
     last = value.right
-    return isinstance(last, ast.List) and len(last.elts) == 1 and _END.fullmatch(ast.unparse(last.elts[0])) is not None
+    return isinstance(last, ast.List) and len(last.elts) == 1 and _END.fullmatch(unparse(last.elts[0])) is not None
 
 
 # --- windows --------------------------------------------------------------------------------------
@@ -81,7 +81,7 @@ def windows_that_hold_their_target(tree: ast.AST) -> Found:
     for function in functions(tree):
         ends: dict[str, tuple[ast.expr, str]] = {}
         begins: dict[str, tuple[ast.expr, str, ast.AST]] = {}
-        for node in ast.walk(function):
+        for node in walk(function):
             for to, given in assigned(node):
                 cut = _bounds(given)
                 if not isinstance(to, ast.Name) or cut is None:
@@ -102,14 +102,14 @@ def _bounds(value: ast.expr) -> tuple[ast.expr | None, ast.expr | None] | None:
         last = value.slice.elts[-1] if isinstance(value.slice, ast.Tuple) and value.slice.elts else value.slice
         if isinstance(last, ast.Slice):
             return last.lower, last.upper
-    if isinstance(value, ast.Call) and ast.unparse(value.func) == "slice" and len(value.args) == 2:
+    if isinstance(value, ast.Call) and unparse(value.func) == "slice" and len(value.args) == 2:
         return value.args[0], value.args[1]
     return None
 
 
 def _cut_from(value: ast.expr) -> str:
     """The series of which something is a cut; "" for a slice that is made by itself."""
-    return ast.unparse(value.value) if isinstance(value, ast.Subscript) else ""
+    return unparse(value.value) if isinstance(value, ast.Subscript) else ""
 
 
 def _behind(end: ast.expr, begin: ast.expr) -> int:
@@ -122,8 +122,8 @@ def _with_number(value: ast.expr) -> tuple[str, int]:
     if isinstance(value, ast.BinOp) and isinstance(value.op, ast.Add | ast.Sub):
         number = value.right.value if isinstance(value.right, ast.Constant) else None
         if isinstance(number, int):
-            return ast.unparse(value.left), number if isinstance(value.op, ast.Add) else -number
-    return ast.unparse(value), 0
+            return unparse(value.left), number if isinstance(value.op, ast.Add) else -number
+    return unparse(value), 0
 
 
 # --- levels ---------------------------------------------------------------------------------------
@@ -133,12 +133,12 @@ def levels_turned_round(tree: ast.AST) -> Found:
     """Where a quantile loss weighs the error of the answer minus the truth as if it were that of the truth minus the
     answer, or the other way round."""
     for function in functions(tree):
-        signs = {ast.unparse(to): _sign(given) for node in ast.walk(function) for to, given in assigned(node)}
-        for node in ast.walk(function):
-            if isinstance(node, ast.Call) and ast.unparse(node.func).rpartition(".")[2] in ("max", "maximum"):
+        signs = {unparse(to): _sign(given) for node in walk(function) for to, given in assigned(node)}
+        for node in walk(function):
+            if isinstance(node, ast.Call) and unparse(node.func).rpartition(".")[2] in ("max", "maximum"):
                 error, wants = _weighed(node)
                 if wants and signs.get(error, 0) == -wants:
-                    yield ast.unparse(node), node
+                    yield unparse(node), node
 
 
 def _sign(value: ast.expr) -> int:
@@ -163,7 +163,7 @@ def _weighed(call: ast.Call) -> tuple[str, int]:
     """(error, 1) of ``max(q * error, (q - 1) * error)``, (error, -1) of ``max((1 - q) * error, -q * error)``."""
     if len(call.args) != 2:
         return "", 0
-    texts = sorted(ast.unparse(one).replace(" ", "") for one in call.args)
+    texts = sorted(unparse(one).replace(" ", "") for one in call.args)
     for sign, patterns in (
         (1, (r"\((\w[\w.\[\]:,]*)-1(?:\.0)?\)\*(\w+)", r"(\w[\w.\[\]:,]*)\*(\w+)")),
         (-1, (r"\(1(?:\.0)?-(\w[\w.\[\]:,]*)\)\*(\w+)", r"-(\w[\w.\[\]:,]*)\*(\w+)")),
@@ -181,31 +181,29 @@ def _weighed(call: ast.Call) -> tuple[str, int]:
 
 def shares_taken_twice(tree: ast.AST) -> Found:
     """Where a model's forward ends with a softmax, and a method of its own takes another of what forward gives."""
-    for cls in (node for node in ast.walk(tree) if isinstance(node, ast.ClassDef)):
+    for cls in (node for node in walk(tree) if isinstance(node, ast.ClassDef)):
         methods = [one for one in cls.body if isinstance(one, ast.FunctionDef)]
         forward = next((one for one in methods if one.name == "forward"), None)
-        given = [one.value for one in ast.walk(forward) if isinstance(one, ast.Return)] if forward is not None else []
+        given = [one.value for one in walk(forward) if isinstance(one, ast.Return)] if forward is not None else []
         if not given or not all(one is not None and called(one) == "softmax" for one in given):
             continue
         for method in methods:
-            answers = {
-                ast.unparse(to) for node in ast.walk(method) for to, value in assigned(node) if _is_answer(value)
-            }
-            for node in ast.walk(method):
+            answers = {unparse(to) for node in walk(method) for to, value in assigned(node) if _is_answer(value)}
+            for node in walk(method):
                 if isinstance(node, ast.Call) and called(node) in _OF_SOFTMAX:
                     of = _given(node)
-                    if of is not None and (_is_answer(of) or ast.unparse(of) in answers):
-                        yield ast.unparse(node), node
+                    if of is not None and (_is_answer(of) or unparse(of) in answers):
+                        yield unparse(node), node
 
 
 def _is_answer(value: ast.expr) -> bool:
-    return isinstance(value, ast.Call) and ast.unparse(value.func) in ("self", "self.forward")
+    return isinstance(value, ast.Call) and unparse(value.func) in ("self", "self.forward")
 
 
 def _given(call: ast.Call) -> ast.expr | None:
     """What a softmax is taken of: ``x.softmax(-1)``, ``F.softmax(x, -1)``."""
     if isinstance(call.func, ast.Attribute) and not re.fullmatch(
-        r"F|torch|nn\.functional|functional", ast.unparse(call.func.value)
+        r"F|torch|nn\.functional|functional", unparse(call.func.value)
     ):
         return call.func.value
     return call.args[0] if call.args else None
@@ -220,7 +218,7 @@ _SIDES = (("chosen", "rejected"), ("c", "r"), ("w", "l"), ("win", "lose"), ("win
 def partners_mixed(tree: ast.AST) -> Found:
     """Where of two models one is asked about one side of a preference and the other about its other side:
     ``policy_rejected - reference_chosen``."""
-    for node in ast.walk(tree):
+    for node in walk(tree):
         if not isinstance(node, ast.BinOp) or not isinstance(node.op, ast.Sub):
             continue
         if not isinstance(node.left, ast.Name) or not isinstance(node.right, ast.Name):
@@ -228,7 +226,7 @@ def partners_mixed(tree: ast.AST) -> Found:
         for sides in _SIDES:
             (first, one), (second, other) = (_side(name.id, sides) for name in (node.left, node.right))
             if one and other and one != other and first != second and _is_of_models(first, second):
-                yield ast.unparse(node), node
+                yield unparse(node), node
 
 
 def _side(name: str, sides: tuple[str, str]) -> tuple[str, str]:
@@ -266,51 +264,51 @@ _WORDS = re.compile(r"(\w+[._])?(ids|input_ids|tokens|toks|labels|targets|seqs?)
 
 def counts_by_appearance(tree: ast.AST) -> Found:
     """Where counts of a Counter become numbers of classes as they stand: in the order in which classes were seen."""
-    if not _WEIGHS.search(ast.unparse(tree)):
+    if not _WEIGHS.search(unparse(tree)):
         return
-    for function in (node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.Module)):
-        pairs = [pair for node in ast.walk(function) for pair in assigned(node)]
-        counters = {ast.unparse(to) for to, given in pairs if called(given) == "Counter"}
+    for function in (node for node in walk(tree) if isinstance(node, ast.FunctionDef | ast.Module)):
+        pairs = [pair for node in walk(function) for pair in assigned(node)]
+        counters = {unparse(to) for to, given in pairs if called(given) == "Counter"}
         for to, given in pairs:
             made = called(given) in _TENSORS and isinstance(given, ast.Call) and given.args
-            if not made or not _OF_CLASSES.fullmatch(ast.unparse(to)):
+            if not made or not _OF_CLASSES.fullmatch(unparse(to)):
                 continue
             of = given.args[0]  # type: ignore[attr-defined]
-            if isinstance(of, ast.Call) and ast.unparse(of.func) in ("list", "tuple") and of.args:
+            if isinstance(of, ast.Call) and unparse(of.func) in ("list", "tuple") and of.args:
                 of = of.args[0]
             if called(of) == "values" and isinstance(of.func, ast.Attribute):
                 counter = of.func.value
-                if called(counter) == "Counter" or ast.unparse(counter) in counters:
-                    yield ast.unparse(given), given
+                if called(counter) == "Counter" or unparse(counter) in counters:
+                    yield unparse(given), given
 
 
 def masks_left_behind(tree: ast.AST) -> Found:
     """Where the logarithms of the words behind, ``ids[:, 1:]``, are multiplied by a mask of the words before,
     ``mask[:, :-1]``."""
     for function in functions(tree):
-        text = ast.unparse(function)
-        behind = any(_cut(node) == "behind" and _WORDS.fullmatch(_name_of(node)) for node in ast.walk(function))
+        text = unparse(function)
+        behind = any(_cut(node) == "behind" and _WORDS.fullmatch(_name_of(node)) for node in walk(function))
         if not behind or ("gather" not in text and "cross_entropy" not in text):
             continue
-        shifted = {_name_of(node) for node in ast.walk(function) if _cut(node) == "behind"}
-        for node in ast.walk(function):
+        shifted = {_name_of(node) for node in walk(function) if _cut(node) == "behind"}
+        for node in walk(function):
             if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult):
                 for side in (node.left, node.right):
                     name = _name_of(side)
                     if _cut(side) == "before" and _MASKS.fullmatch(name) and name not in shifted:
-                        yield ast.unparse(node), node
+                        yield unparse(node), node
 
 
 def _cut(node: ast.AST) -> str:
     """ "behind" for ``x[:, 1:]``, "before" for ``x[:, :-1]``, of further axes all; "" for anything else."""
     if not isinstance(node, ast.Subscript) or not isinstance(node.slice, ast.Tuple) or len(node.slice.elts) < 2:
         return ""
-    rows, words = (ast.unparse(one) for one in node.slice.elts[:2])
+    rows, words = (unparse(one) for one in node.slice.elts[:2])
     return {"1:": "behind", ":-1": "before"}.get(words, "") if rows == ":" else ""
 
 
 def _name_of(node: ast.AST) -> str:
-    return ast.unparse(node.value) if isinstance(node, ast.Subscript) else ""
+    return unparse(node.value) if isinstance(node, ast.Subscript) else ""
 
 
 # --- labels that are not moved on -----------------------------------------------------------------
@@ -328,26 +326,26 @@ def labels_not_moved(tree: ast.AST) -> Found:
     """Where a loss that says that it teaches the next word takes the last place off the logits, and off the labels the
     last one, too: it teaches the word that was read."""
     for function in functions(tree):
-        text = ast.unparse(function)
+        text = unparse(function)
         if not _MOVES.search(text) or not re.search(
             r"cross_entropy|nll_loss|\.gather\(|log_softmax|CrossEntropy", text
         ):
             continue
-        cut = [one for one in ast.walk(function) if isinstance(one, ast.Subscript) and _without_last(one)]
-        logits = [one for one in cut if _LOGITS.fullmatch(ast.unparse(one.value))]
-        labels = [one for one in cut if _LABELS.fullmatch(ast.unparse(one.value))]
+        cut = [one for one in walk(function) if isinstance(one, ast.Subscript) and _without_last(one)]
+        logits = [one for one in cut if _LOGITS.fullmatch(unparse(one.value))]
+        labels = [one for one in cut if _LABELS.fullmatch(unparse(one.value))]
         moved = re.search(
             r"\b(labels?|targets?|tokens?|ids|gold)\w*(\.\w+\([^)]*\))*\[[^\]]*\b[12]:|roll\(", text, re.IGNORECASE
         )
         if logits and labels and not moved:
-            yield ast.unparse(labels[0]), labels[0]
+            yield unparse(labels[0]), labels[0]
 
 
 def _without_last(node: ast.Subscript) -> bool:
     """``[:, :-1]``, ``[..., :-1, :]``, ``[:-1]``: without the last place."""
     parts = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
     ends = [one.upper for one in parts if isinstance(one, ast.Slice) and one.lower is None and one.upper is not None]
-    return len(ends) == 1 and ast.unparse(ends[0]) == "-1"
+    return len(ends) == 1 and unparse(ends[0]) == "-1"
 
 
 # --- calendars and histories ----------------------------------------------------------------------
@@ -359,35 +357,35 @@ def weekdays_of_hours(tree: ast.AST) -> Found:
     """Where the day of the week is a count of hours modulo 7, and the hour of the day is the same count modulo 24."""
     for function in functions(tree):
         hours = {
-            ast.unparse(node.left)
-            for node in ast.walk(function)
-            if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mod) and ast.unparse(node.right) == "24"
+            unparse(node.left)
+            for node in walk(function)
+            if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mod) and unparse(node.right) == "24"
         }
-        for node in ast.walk(function):
+        for node in walk(function):
             for to, given in assigned(node):
                 is_seventh = (
-                    isinstance(given, ast.BinOp) and isinstance(given.op, ast.Mod) and ast.unparse(given.right) == "7"
+                    isinstance(given, ast.BinOp) and isinstance(given.op, ast.Mod) and unparse(given.right) == "7"
                 )
-                if is_seventh and _WEEKDAY.fullmatch(ast.unparse(to)) and ast.unparse(given.left) in hours:  # type: ignore[attr-defined]
-                    yield ast.unparse(node), node
+                if is_seventh and _WEEKDAY.fullmatch(unparse(to)) and unparse(given.left) in hours:  # type: ignore[attr-defined]
+                    yield unparse(node), node
 
 
 def newest_cut_off(tree: ast.AST) -> Found:
     """Where rows are padded in front, since the newest stands last, and those that are too long keep their oldest."""
     for function in functions(tree):
-        for node in ast.walk(function):
+        for node in walk(function):
             for to, given in assigned(node):
                 bounds = _bounds(given)
-                name = ast.unparse(to)
+                name = unparse(to)
                 if bounds is None or bounds[0] is not None or bounds[1] is None or not isinstance(given, ast.Subscript):
                     continue
-                longest = ast.unparse(bounds[1])
-                if ast.unparse(given.value) != name or not re.fullmatch(r"[\w.]+", longest):
+                longest = unparse(bounds[1])
+                if unparse(given.value) != name or not re.fullmatch(r"[\w.]+", longest):
                     continue
                 n, row = re.escape(longest), re.escape(name)
                 in_front = rf"{n} - len\({row}\):\] = |\* \({n} - len\({row}\)\) \+ {row}\b"
-                if re.search(in_front, ast.unparse(function)):
-                    yield ast.unparse(node), node
+                if re.search(in_front, unparse(function)):
+                    yield unparse(node), node
 
 
 _IGNORED = re.compile(r"-100|\w*ignore\w*|(\w+\.)*pad(_?(id|idx|token_id))?", re.IGNORECASE)
@@ -397,26 +395,26 @@ def ends_not_taught(tree: ast.AST) -> Found:
     """Where labels that are the sign of the end are set to what a loss leaves out: ``labels[labels == EOS] = -100``,
     ``labels.masked_fill(labels == EOS, -100)``."""
     for function in functions(tree):
-        for node in ast.walk(function):
+        for node in walk(function):
             for labels, mask, value in _filled(node):
                 if not (isinstance(mask, ast.Compare) and len(mask.ops) == 1 and isinstance(mask.ops[0], ast.Eq)):
                     continue
                 sides = [mask.left, mask.comparators[0]]
-                ends = [one for one in sides if _END.fullmatch(ast.unparse(one))]
-                of_itself = any(ast.unparse(one) == labels for one in sides)
+                ends = [one for one in sides if _END.fullmatch(unparse(one))]
+                of_itself = any(unparse(one) == labels for one in sides)
                 is_label = re.search(r"label|target|tgt|gold|\by\b", labels, re.IGNORECASE)
                 if ends and of_itself and is_label and _IGNORED.fullmatch(value):
-                    yield ast.unparse(node), node
+                    yield unparse(node), node
 
 
 def _filled(node: ast.AST) -> list[tuple[str, ast.expr, str]]:
     """Of what fills labels by a mask: the labels, the mask, and with what."""
     if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Subscript):
         to = node.targets[0]
-        return [(ast.unparse(to.value), to.slice, ast.unparse(node.value))]
+        return [(unparse(to.value), to.slice, unparse(node.value))]
     if called(node) in ("masked_fill", "masked_fill_") and isinstance(node, ast.Call) and len(node.args) == 2:
         assert isinstance(node.func, ast.Attribute)
-        return [(ast.unparse(node.func.value), node.args[0], ast.unparse(node.args[1]))]
+        return [(unparse(node.func.value), node.args[0], unparse(node.args[1]))]
     return []
 
 

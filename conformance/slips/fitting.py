@@ -20,6 +20,8 @@ from conformance.slips.slip import (
     calls,
     functions,
     reads,
+    unparse,
+    walk,
 )
 
 # --- numbers that are fitted ----------------------------------------------------------------------
@@ -43,56 +45,52 @@ _SPREAD = re.compile(r"(nan)?std|(nan)?var")
 def fitted_to_all(tree: ast.AST) -> Found:
     """Where a class that knows where training ends keeps the mean and the spread of the whole of what it holds, or a
     scaler is fitted to the whole of what something holds that knows it."""
-    for cls in (node for node in ast.walk(tree) if isinstance(node, ast.ClassDef)):
+    for cls in (node for node in walk(tree) if isinstance(node, ast.ClassDef)):
         borders = [
             to.attr
-            for node in ast.walk(cls)
+            for node in walk(cls)
             for to, _ in assigned(node)
             if isinstance(to, ast.Attribute) and _LAST_OF_TRAINING.fullmatch(to.attr)
         ]
         if not borders:
             continue
         for method in functions(cls):
-            given = {ast.unparse(to): value for node in ast.walk(method) for to, value in assigned(node)}
+            given = {unparse(to): value for node in walk(method) for to, value in assigned(node)}
             kept = {to: value for to, value in given.items() if to.startswith("self.")}
             means, spreads = ([of for value in kept.values() for of in _of(value, how)] for how in (_MEAN, _SPREAD))
             for of, place in means:
                 if any(of == other for other, _ in spreads) and _whole(of, given):
-                    yield f"{ast.unparse(place)}, though training ends at self.{borders[0]}", place
+                    yield f"{unparse(place)}, though training ends at self.{borders[0]}", place
     yield from _fitted_to_all_rows(tree)
     yield from _fitted_before_the_cut(tree)
     yield from _made_of_all_parts(tree)
     yield from _told_all_parts(tree)
     yield from _counted_in_all_parts(tree)
     yield from _one_cut_and_one_whole(tree)
-    ends = {ast.unparse(node): node for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
+    ends = {unparse(node): node for node in walk(tree) if isinstance(node, ast.Attribute)}
     for call in calls(tree):
         held = call.args[0] if called(call) in ("fit", "fit_transform") and len(call.args) == 1 else None
-        if isinstance(held, ast.Attribute) and _SCALES.search(ast.unparse(call.func)):
-            holder = ast.unparse(held.value)
-            others = {
-                ast.unparse(to) for node in ast.walk(tree) for to, of in assigned(node) if ast.unparse(of) == holder
-            }
+        if isinstance(held, ast.Attribute) and _SCALES.search(unparse(call.func)):
+            holder = unparse(held.value)
+            others = {unparse(to) for node in walk(tree) for to, of in assigned(node) if unparse(of) == holder}
             border = next((end for end, node in ends.items() if _ends_training(node, {holder, *others})), "")
-            if border and "train" not in ast.unparse(held):
-                yield f"{ast.unparse(call)}, though training ends at {border}", call
+            if border and "train" not in unparse(held):
+                yield f"{unparse(call)}, though training ends at {border}", call
 
 
 def _fitted_before_the_cut(tree: ast.AST) -> Found:
     """Where a scaler is fitted to the whole of a series of which the beginning, ``series[:end]``, is trained on."""
     for function in functions(tree):
-        pairs = [pair for node in ast.walk(function) for pair in assigned(node)]
+        pairs = [pair for node in walk(function) for pair in assigned(node)]
         for call in calls(function):
             name = call.args[0].id if len(call.args) == 1 and isinstance(call.args[0], ast.Name) else ""
-            if called(call) not in ("fit", "fit_transform") or not _SCALES.search(ast.unparse(call.func)) or not name:
+            if called(call) not in ("fit", "fit_transform") or not _SCALES.search(unparse(call.func)) or not name:
                 continue
-            moved = {
-                ast.unparse(to) for to, given in pairs if called(given).endswith("transform") and reads(given, name)
-            }
+            moved = {unparse(to) for to, given in pairs if called(given).endswith("transform") and reads(given, name)}
             cuts = [rf"\b{re.escape(one)}\[:\w+\]" for one in {name, *moved}]
             for to, given in pairs:
-                if TRAINS.fullmatch(ast.unparse(to)) and any(re.search(cut, ast.unparse(given)) for cut in cuts):
-                    yield f"{ast.unparse(call)}, though {ast.unparse(to)} is cut from it", call
+                if TRAINS.fullmatch(unparse(to)) and any(re.search(cut, unparse(given)) for cut in cuts):
+                    yield f"{unparse(call)}, though {unparse(to)} is cut from it", call
                     break
 
 
@@ -106,9 +104,9 @@ def _told_all_parts(tree: ast.AST) -> Found:
     for call in calls(tree):
         given = [one for one in call.args if isinstance(one, ast.BinOp) and isinstance(one.op, ast.BitOr | ast.Add)]
         for one in given if called(call) in ("fit", "fit_transform") else ():
-            names = [ast.unparse(x) for x in ast.walk(one) if isinstance(x, ast.Name | ast.Attribute)]
+            names = [unparse(x) for x in walk(one) if isinstance(x, ast.Name | ast.Attribute)]
             if any(map(LEARNED.fullmatch, names)) and any(map(JUDGING.fullmatch, names)):
-                yield ast.unparse(call), call
+                yield unparse(call), call
 
 
 _COUNTS = re.compile(r"(\w+_)?(counts?|popularity|freqs?|frequenc(y|ies)|occurrences|clicks|weights)(_\w+)?")
@@ -117,25 +115,23 @@ _COUNTS = re.compile(r"(\w+_)?(counts?|popularity|freqs?|frequenc(y|ies)|occurre
 def _counted_in_all_parts(tree: ast.AST) -> Found:
     """Where the rows of the training part and of those that judge are counted together: how often an item occurs, by
     which it is drawn or recommended. Words may be numbered so."""
-    for loop in (one for one in ast.walk(tree) if isinstance(one, ast.For) and isinstance(one.iter, ast.BinOp)):
-        names = [ast.unparse(one) for one in ast.walk(loop.iter) if isinstance(one, ast.Name)]
-        adds = [one for one in ast.walk(loop) if isinstance(one, ast.AugAssign) and isinstance(one.op, ast.Add)]
-        counted = [
-            one.target for one in adds if isinstance(one.target, ast.Subscript) and ast.unparse(one.value) == "1"
-        ]
-        is_count = any(_COUNTS.fullmatch(ast.unparse(one.value)) for one in counted)
+    for loop in (one for one in walk(tree) if isinstance(one, ast.For) and isinstance(one.iter, ast.BinOp)):
+        names = [unparse(one) for one in walk(loop.iter) if isinstance(one, ast.Name)]
+        adds = [one for one in walk(loop) if isinstance(one, ast.AugAssign) and isinstance(one.op, ast.Add)]
+        counted = [one.target for one in adds if isinstance(one.target, ast.Subscript) and unparse(one.value) == "1"]
+        is_count = any(_COUNTS.fullmatch(unparse(one.value)) for one in counted)
         if is_count and any(map(LEARNED.fullmatch, names)) and any(map(JUDGING.fullmatch, names)):
-            yield ast.unparse(loop.iter), loop
+            yield unparse(loop.iter), loop
 
 
 def _one_cut_and_one_whole(tree: ast.AST) -> Found:
     """Where a scaler is told where training ends, cuts one series there, and takes mean and spread of another whole."""
-    for cls in (one for one in ast.walk(tree) if isinstance(one, ast.ClassDef) and _SCALER.fullmatch(one.name)):
+    for cls in (one for one in walk(tree) if isinstance(one, ast.ClassDef) and _SCALER.fullmatch(one.name)):
         for method in functions(cls):
             given = [one.arg for one in method.args.args[1:]]
             ends = [name for name in given if _LAST_OF_TRAINING.fullmatch(name)]
-            text = ast.unparse(method)
-            whole = {ast.unparse(to): ast.unparse(of) for node in ast.walk(method) for to, of in assigned(node)}
+            text = unparse(method)
+            whole = {unparse(to): unparse(of) for node in walk(method) for to, of in assigned(node)}
             series = [name for name in given if name not in ends]
             cut = [name for name in series for end in ends if re.search(rf"\b{name}\[.*:{end}\]", text)]
             for name in series if cut else ():
@@ -144,10 +140,10 @@ def _one_cut_and_one_whole(tree: ast.AST) -> Found:
                 uses = [
                     one
                     for one in taken
-                    if any(re.search(rf"\b{re.escape(x)}(,|\)|\.(mean|std))", ast.unparse(one)) for x in names)
+                    if any(re.search(rf"\b{re.escape(x)}(,|\)|\.(mean|std))", unparse(one)) for x in names)
                 ]
                 if name not in cut and len({called(one)[-4:] for one in uses}) == 2:
-                    yield ast.unparse(uses[0]), uses[0]
+                    yield unparse(uses[0]), uses[0]
 
 
 def _made_of_all_parts(tree: ast.AST) -> Found:
@@ -155,15 +151,15 @@ def _made_of_all_parts(tree: ast.AST) -> Found:
     for function in [tree, *functions(tree)]:
         pairs = [pair for block in blocks(function) for one in block for pair in assigned(one)]
         whole = {
-            ast.unparse(given.args[0])
+            unparse(given.args[0])
             for to, given in pairs
             if isinstance(given, ast.Call) and given.args and isinstance(to, ast.Tuple) and len(to.elts) > 1
-            and TRAINS.fullmatch(ast.unparse(to.elts[0])) and SPLITS.search(called(given))
+            and TRAINS.fullmatch(unparse(to.elts[0])) and SPLITS.search(called(given))
         }  # fmt: skip
         for _, given in pairs:
             made = isinstance(given, ast.Call) and len(given.args) == 1 and _SCALER.fullmatch(called(given))
-            if made and ast.unparse(given.args[0]) in whole:  # type: ignore[attr-defined]
-                yield f"{ast.unparse(given)}, which is cut into parts", given
+            if made and unparse(given.args[0]) in whole:  # type: ignore[attr-defined]
+                yield f"{unparse(given)}, which is cut into parts", given
 
 
 _ALL_ROWS = re.compile(r"(np\.|torch\.)?(arange|range)\(len\(.*\)\)|slice\(None\)")
@@ -171,18 +167,18 @@ _ALL_ROWS = re.compile(r"(np\.|torch\.)?(arange|range)\(len\(.*\)\)|slice\(None\
 
 def _fitted_to_all_rows(tree: ast.AST) -> Found:
     """Where something is fitted to data at the numbers of all rows, and those of training have a name."""
-    for function in (node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.Module)):
-        named = {one.id for one in ast.walk(function) if isinstance(one, ast.Name)}
+    for function in (node for node in walk(tree) if isinstance(node, ast.FunctionDef | ast.Module)):
+        named = {one.id for one in walk(function) if isinstance(one, ast.Name)}
         of_training = sorted(n for n in named if re.fullmatch(r"(train|trn)_?(rows|idx|index|indices|ids)", n))
         for call in calls(function) if of_training and not isinstance(function, ast.Module) else ():
             last = call.args[-1] if called(call) == "fit" and len(call.args) == 2 else None
-            if last is not None and _ALL_ROWS.fullmatch(ast.unparse(last)):
-                yield f"{ast.unparse(call)}, though there are {of_training[0]}", call
+            if last is not None and _ALL_ROWS.fullmatch(unparse(last)):
+                yield f"{unparse(call)}, though there are {of_training[0]}", call
 
 
 def _ends_training(node: ast.Attribute, holders: set[str]) -> bool:
     """Whether it is where training ends in the data of a holder: `panel.train_end`."""
-    return ast.unparse(node.value) in holders and _LAST_OF_TRAINING.fullmatch(node.attr) is not None
+    return unparse(node.value) in holders and _LAST_OF_TRAINING.fullmatch(node.attr) is not None
 
 
 def _of(value: ast.expr, how: re.Pattern[str]) -> Iterator[tuple[str, ast.Call]]:
@@ -190,19 +186,19 @@ def _of(value: ast.expr, how: re.Pattern[str]) -> Iterator[tuple[str, ast.Call]]
     for call in calls(value):
         if how.fullmatch(called(call)):
             inner = call.func.value if isinstance(call.func, ast.Attribute) else None
-            is_of_library = inner is None or ast.unparse(inner) in ("np", "numpy", "torch")
+            is_of_library = inner is None or unparse(inner) in ("np", "numpy", "torch")
             of = call.args[0] if is_of_library and call.args else inner
             if of is not None:
-                yield ast.unparse(of), call
+                yield unparse(of), call
 
 
 def _whole(of: str, given: dict[str, ast.expr]) -> bool:
     """Whether it is an attribute, or what a function makes of one, with nothing cut from it."""
     value = given[of] if of in given and of.isidentifier() else ast.parse(of, mode="eval").body
-    names = [one for one in ast.walk(value) if isinstance(one, ast.Name | ast.Attribute)]
-    is_of_self = any(isinstance(one, ast.Attribute) and ast.unparse(one.value) == "self" for one in names)
-    is_cut = any(isinstance(one, ast.Subscript) for one in ast.walk(value))
-    return is_of_self and not is_cut and not any("train" in ast.unparse(one) for one in names)
+    names = [one for one in walk(value) if isinstance(one, ast.Name | ast.Attribute)]
+    is_of_self = any(isinstance(one, ast.Attribute) and unparse(one.value) == "self" for one in names)
+    is_cut = any(isinstance(one, ast.Subscript) for one in walk(value))
+    return is_of_self and not is_cut and not any("train" in unparse(one) for one in names)
 
 
 FITTED = Slip(

@@ -6,7 +6,7 @@ from __future__ import annotations
 import ast
 import re
 
-from conformance.slips.slip import Found, Slip, assigned, calls, functions
+from conformance.slips.slip import Found, Slip, assigned, calls, functions, unparse, walk
 
 # --- masks and parts of batches -------------------------------------------------------------------
 
@@ -19,7 +19,7 @@ def masks_never_read(tree: ast.AST) -> Found:
         ):
             continue
         required = function.args.args[: len(function.args.args) - len(function.args.defaults)]
-        read = {one.id for one in ast.walk(function) if isinstance(one, ast.Name)}
+        read = {one.id for one in walk(function) if isinstance(one, ast.Name)}
         written = [one for one in function.body if not isinstance(one, ast.Expr | ast.Raise | ast.Pass)]
         for argument in required if written else ():
             name = argument.arg
@@ -35,15 +35,15 @@ def parts_never_read(tree: ast.AST) -> Found:
     """Where a batch is taken apart, one of its parts says what belongs together or is padding, and the function, which
     runs the model, does not read it."""
     for function in functions(tree):
-        read = {one.id for one in ast.walk(function) if isinstance(one, ast.Name) and isinstance(one.ctx, ast.Load)}
-        runs = any(re.fullmatch(r"(self\.)?(model|net|encoder)", ast.unparse(one.func)) for one in calls(function))
-        for node in ast.walk(function) if runs else ():
+        read = {one.id for one in walk(function) if isinstance(one, ast.Name) and isinstance(one.ctx, ast.Load)}
+        runs = any(re.fullmatch(r"(self\.)?(model|net|encoder)", unparse(one.func)) for one in calls(function))
+        for node in walk(function) if runs else ():
             for to, given in assigned(node):
-                parts = to.elts if isinstance(to, ast.Tuple) and re.fullmatch(r"\w*batch", ast.unparse(given)) else []
+                parts = to.elts if isinstance(to, ast.Tuple) and re.fullmatch(r"\w*batch", unparse(given)) else []
                 names = [one.id for one in parts if isinstance(one, ast.Name)]
                 for name in names:
                     if _APART.fullmatch(name) and name not in read:
-                        yield f"{name} of {ast.unparse(given)}", node
+                        yield f"{name} of {unparse(given)}", node
 
 
 _MAKES = re.compile(r"\w*(collate|batch|pad|__getitem__|__call__|encode|tokenize|featurize)\w*", re.IGNORECASE)
@@ -56,21 +56,21 @@ def masks_made_in_vain(tree: ast.AST) -> Found:
     """Where what makes batches puts a mask of padding into a mapping under a key that is written nowhere else, and the
     model, which finds no padding itself, is given other keys. Where lengths stand beside it, they may tell the
     padding."""
-    text = ast.unparse(tree)
-    classes = [one for one in ast.walk(tree) if isinstance(one, ast.ClassDef)]
-    if _HANDS_ON.search(text) or any(_TELLS_PADDING.search(ast.unparse(one)) for one in classes):
+    text = unparse(tree)
+    classes = [one for one in walk(tree) if isinstance(one, ast.ClassDef)]
+    if _HANDS_ON.search(text) or any(_TELLS_PADDING.search(unparse(one)) for one in classes):
         return
-    words = [one.value for one in ast.walk(tree) if isinstance(one, ast.Constant) and isinstance(one.value, str)]
-    named = {one.attr for one in ast.walk(tree) if isinstance(one, ast.Attribute) and ast.unparse(one.value) != "self"}
-    named |= {one.arg for one in ast.walk(tree) if isinstance(one, ast.keyword) and one.arg}
-    given = [one for call in calls(tree) if re.fullmatch(r"(self\.)?(model|net|encoder)", ast.unparse(call.func))
+    words = [one.value for one in walk(tree) if isinstance(one, ast.Constant) and isinstance(one.value, str)]
+    named = {one.attr for one in walk(tree) if isinstance(one, ast.Attribute) and unparse(one.value) != "self"}
+    named |= {one.arg for one in walk(tree) if isinstance(one, ast.keyword) and one.arg}
+    given = [one for call in calls(tree) if re.fullmatch(r"(self\.)?(model|net|encoder)", unparse(call.func))
              for one in call.args]  # fmt: skip
-    if any(re.search(r"mask|[=!]=", ast.unparse(one)) for one in given):
+    if any(re.search(r"mask|[=!]=", unparse(one)) for one in given):
         return
-    asked = {one.slice.value for arg in given for one in ast.walk(arg)
+    asked = {one.slice.value for arg in given for one in walk(arg)
              if isinstance(one, ast.Subscript) and isinstance(one.slice, ast.Constant)}  # fmt: skip
     for function in functions(tree):
-        for node in ast.walk(function) if _MAKES.fullmatch(function.name) else ():
+        for node in walk(function) if _MAKES.fullmatch(function.name) else ():
             held = node.keys if isinstance(node, ast.Dict) else []
             keys = [str(one.value) for one in held if isinstance(one, ast.Constant)]
             is_asked = any(key in asked for key in keys) and not any("len" in key for key in keys)
@@ -87,12 +87,12 @@ _OF_PAIRS = re.compile(r"None[\],][^=]*[=!]= ?\w|tril\(|triu\(|unsqueeze\([^=]*[
 def masks_that_stay(tree: ast.AST) -> Found:
     """Where a function makes a mask of pairs, of words that belong together or of those before, and reads it not."""
     for function in functions(tree):
-        read = {one.id for one in ast.walk(function) if isinstance(one, ast.Name) and isinstance(one.ctx, ast.Load)}
-        for node in ast.walk(function):
+        read = {one.id for one in walk(function) if isinstance(one, ast.Name) and isinstance(one.ctx, ast.Load)}
+        for node in walk(function):
             for to, given in assigned(node):
                 stays = isinstance(to, ast.Name) and to.id not in read and not to.id.startswith("_")
-                if stays and _OF_PAIRS.search(ast.unparse(given)):
-                    yield ast.unparse(node), node
+                if stays and _OF_PAIRS.search(unparse(given)):
+                    yield unparse(node), node
 
 
 # --- tables that a model keeps --------------------------------------------------------------------
@@ -100,16 +100,16 @@ def masks_that_stay(tree: ast.AST) -> Found:
 
 def tables_never_read(tree: ast.AST) -> Found:
     """Where a model registers a buffer of what its constructor makes, and nothing in the file reads it."""
-    text = ast.unparse(tree)
+    text = unparse(tree)
     for node in calls(tree):
-        if ast.unparse(node.func) != "self.register_buffer" or len(node.args) < 2:
+        if unparse(node.func) != "self.register_buffer" or len(node.args) < 2:
             continue
         name = str(node.args[0].value) if isinstance(node.args[0], ast.Constant) else ""
-        rest = text.replace(ast.unparse(node), "", 1)
-        is_alias = ast.unparse(node.args[1]).startswith("self.")  # it is read by its other name
-        kept = re.search(rf"self\.\w+ = {re.escape(ast.unparse(node.args[1]))}\n", rest)
+        rest = text.replace(unparse(node), "", 1)
+        is_alias = unparse(node.args[1]).startswith("self.")  # it is read by its other name
+        kept = re.search(rf"self\.\w+ = {re.escape(unparse(node.args[1]))}\n", rest)
         if name and not is_alias and not kept and not re.search(rf"\.{name}\b|['\"]{name}['\"]", rest):
-            yield ast.unparse(node), node
+            yield unparse(node), node
 
 
 APART = Slip(

@@ -23,6 +23,8 @@ from conformance.slips.slip import (
     calls,
     functions,
     last_given,
+    unparse,
+    walk,
 )
 
 # --- levels ---------------------------------------------------------------------------------------
@@ -32,21 +34,21 @@ def logits_for_shares(tree: ast.AST) -> Found:
     """Where logits, of which no sigmoid is taken, are compared with a half."""
     for function in [tree, *functions(tree)]:
         shares = {
-            ast.unparse(to)
+            unparse(to)
             for block in blocks(function)
             for one in block
             for to, given in assigned(one)
-            if re.search(r"sigmoid|softmax|expit|exp\(", ast.unparse(given))
+            if re.search(r"sigmoid|softmax|expit|exp\(", unparse(given))
         }
         for node in (one for block in blocks(function) for line in block for one in _own(line)):
             if not isinstance(node, ast.Compare) or not isinstance(node.ops[0], ast.Gt | ast.GtE):
                 continue
-            name, level = ast.unparse(node.left), node.comparators[0]
+            name, level = unparse(node.left), node.comparators[0]
             if not re.fullmatch(r"(\w+[._])?logits?", name) or not isinstance(level, ast.Constant) or name in shares:
                 continue
-            either = re.search(rf"(sigmoid|expit)(\(\))?\({re.escape(name)}\)", ast.unparse(function), re.IGNORECASE)
+            either = re.search(rf"(sigmoid|expit)(\(\))?\({re.escape(name)}\)", unparse(function), re.IGNORECASE)
             if level.value == 0.5 and not either:
-                yield ast.unparse(node), node
+                yield unparse(node), node
 
 
 def _own(node: ast.AST) -> Iterator[ast.AST]:
@@ -70,26 +72,26 @@ def better_turned_round(tree: ast.AST) -> Found:
         name = str(metric.value)
         rises, falls = RISES.search(name) is not None, FALLS.search(name) is not None
         if rises != falls and greater.value is not rises:
-            yield f"greater_is_better={ast.unparse(greater)} for {name}", greater
+            yield f"greater_is_better={unparse(greater)} for {name}", greater
 
 
 def stopped_by_the_worse_end(tree: ast.AST) -> Found:
     """Where what keeps the largest figure is handed a loss, or what keeps the smallest an accuracy."""
     keeps: dict[str, set[bool]] = {}
-    for cls in (node for node in ast.walk(tree) if isinstance(node, ast.ClassDef)):
+    for cls in (node for node in walk(tree) if isinstance(node, ast.ClassDef)):
         for method in functions(cls):
             given = [one.arg for one in method.args.args[1:2]]
-            for node in (one for one in ast.walk(method) if isinstance(one, ast.If) and given):
-                found = re.fullmatch(rf"{given[0]} ([<>])=? self\.best\w*", ast.unparse(node.test))
-                if found and _KEEPS.search("\n".join(map(ast.unparse, node.body))):
+            for node in (one for one in walk(method) if isinstance(one, ast.If) and given):
+                found = re.fullmatch(rf"{given[0]} ([<>])=? self\.best\w*", unparse(node.test))
+                if found and _KEEPS.search("\n".join(map(unparse, node.body))):
                     keeps.setdefault(method.name, set()).add(found[1] == ">")
     for call in calls(tree):
         grows = keeps.get(called(call), set())
-        figure = ast.unparse(call.args[0]) if call.args else ""
+        figure = unparse(call.args[0]) if call.args else ""
         rises, falls = RISES.search(figure) is not None, FALLS.search(figure) is not None
         is_turned = re.match(r"-|1(\.0)? - ", figure) is not None
         if len(grows) == 1 and rises != falls and (rises != is_turned) not in grows:
-            yield ast.unparse(call), call
+            yield unparse(call), call
 
 
 # --- folds ----------------------------------------------------------------------------------------
@@ -107,12 +109,12 @@ def models_of_all_folds(tree: ast.AST) -> Found:
             for at, loop in enumerate(block):
                 if not isinstance(loop, ast.For) or not _is_over_folds(loop):
                     continue
-                text = "\n".join(map(ast.unparse, loop.body))
-                anew = {ast.unparse(to) for node in ast.walk(loop) for to, _ in assigned(node)}
+                text = "\n".join(map(unparse, loop.body))
+                anew = {unparse(to) for node in walk(loop) for to, _ in assigned(node)}
                 for statement, name, given in _made_before(block[:at]):
                     is_kept = name not in anew and not _MADE_ANEW.search(text)
                     if is_kept and any(_is_trained(call, name) for call in calls(loop)):
-                        yield f"{name} = {ast.unparse(given)}", statement
+                        yield f"{name} = {unparse(given)}", statement
 
 
 def _made_before(block: list[ast.stmt]) -> Iterator[tuple[ast.stmt, str, ast.expr]]:
@@ -120,17 +122,17 @@ def _made_before(block: list[ast.stmt]) -> Iterator[tuple[ast.stmt, str, ast.exp
     for statement in block:
         for to, given in assigned(statement):
             makes = isinstance(given, ast.Call) and re.search(r"[A-Z]|build|make|create|pretrained", called(given))
-            if makes and _MODEL.fullmatch(ast.unparse(to)):
-                yield statement, ast.unparse(to), given
+            if makes and _MODEL.fullmatch(unparse(to)):
+                yield statement, unparse(to), given
 
 
 def _is_over_folds(loop: ast.For) -> bool:
-    return _FOLDS.search(f"{ast.unparse(loop.target)} {ast.unparse(loop.iter)}") is not None
+    return _FOLDS.search(f"{unparse(loop.target)} {unparse(loop.iter)}") is not None
 
 
 def _is_trained(call: ast.Call, name: str) -> bool:
-    handed = any(ast.unparse(one) == name for one in call.args)
-    return (handed and _TRAINS.fullmatch(called(call)) is not None) or ast.unparse(call.func) == f"{name}.train"
+    handed = any(unparse(one) == name for one in call.args)
+    return (handed and _TRAINS.fullmatch(called(call)) is not None) or unparse(call.func) == f"{name}.train"
 
 
 # --- what the test chooses ------------------------------------------------------------------------
@@ -147,24 +149,24 @@ _HAS_VALIDATION = re.compile(
 
 def states_of_the_test(tree: ast.AST) -> Found:
     """Where a state is kept when the figure of the test is the best so far, and the script has a validation part."""
-    if not _HAS_VALIDATION.search(ast.unparse(tree)):
+    if not _HAS_VALIDATION.search(unparse(tree)):
         return
-    for loop in (node for node in ast.walk(tree) if isinstance(node, ast.For | ast.While)):
+    for loop in (node for node in walk(tree) if isinstance(node, ast.For | ast.While)):
         figures = {
             one.id: given
-            for node in ast.walk(loop)
+            for node in walk(loop)
             for to, given in assigned(node)
-            if isinstance(given, ast.Call) and any(_TEST.fullmatch(ast.unparse(x)) for x in given.args)
-            and not re.search(rf"\b({VALIDATES})(_\w+)?\b", ast.unparse(given))
-            for one in ast.walk(to)
+            if isinstance(given, ast.Call) and any(_TEST.fullmatch(unparse(x)) for x in given.args)
+            and not re.search(rf"\b({VALIDATES})(_\w+)?\b", unparse(given))
+            for one in walk(to)
             if isinstance(one, ast.Name)
         }  # fmt: skip
-        for node in (one for one in ast.walk(loop) if isinstance(one, ast.If) and figures):
-            compared = ast.unparse(node.test)
+        for node in (one for one in walk(loop) if isinstance(one, ast.If) and figures):
+            compared = unparse(node.test)
             used = [name for name in figures if re.search(rf"\b{name}\b", compared)]
-            keeps = _KEEPS.search("\n".join(map(ast.unparse, node.body)))
+            keeps = _KEEPS.search("\n".join(map(unparse, node.body)))
             if used and keeps and isinstance(node.test, ast.Compare) and "best" in compared.lower():
-                yield f"{ast.unparse(figures[used[0]])}, {compared}", figures[used[0]]
+                yield f"{unparse(figures[used[0]])}, {compared}", figures[used[0]]
 
 
 _CALIBRATES = re.compile(r"(fit_|calibrate_?|tune_|find_)?(platt|temperature|calibrat\w*|isotonic)(_\w+)?")
@@ -172,17 +174,17 @@ _CALIBRATES = re.compile(r"(fit_|calibrate_?|tune_|find_)?(platt|temperature|cal
 
 def calibrated_on_what_was_learned(tree: ast.AST) -> Found:
     """Where probabilities are calibrated with the answers to the training part, and the script has a validation."""
-    if not re.search(rf"\b({VALIDATES})_?(loader|set|data|rows|texts|x|dl)\b", ast.unparse(tree)):
+    if not re.search(rf"\b({VALIDATES})_?(loader|set|data|rows|texts|x|dl)\b", unparse(tree)):
         return
     for function in [tree, *functions(tree)]:
         given_at = all_given(function)
         for line, _, given in given_at:
             if not (isinstance(given, ast.Call) and _CALIBRATES.fullmatch(called(given))):
                 continue
-            for name in map(ast.unparse, given.args):
+            for name in map(unparse, given.args):
                 made = last_given(name, line, given_at)
-                if isinstance(made, ast.Call) and any(LEARNED.fullmatch(ast.unparse(x)) for x in made.args):
-                    yield f"{ast.unparse(given)}, of {ast.unparse(made)}", given
+                if isinstance(made, ast.Call) and any(LEARNED.fullmatch(unparse(x)) for x in made.args):
+                    yield f"{unparse(given)}, of {unparse(made)}", given
                     break
 
 
@@ -197,7 +199,7 @@ def parts_without_an_end(tree: ast.AST) -> Found:
         begins: dict[str, tuple[str, str, ast.expr]] = {}
         for block in blocks(function):
             for to, given in (pair for one in block for pair in assigned(one)):
-                named = ast.unparse(to)
+                named = unparse(to)
                 part = "test" if _TEST.fullmatch(named) else "validation" if _OF_VALIDATION.fullmatch(named) else ""
                 chosen = _chosen_by(given)
                 if (
@@ -206,19 +208,19 @@ def parts_without_an_end(tree: ast.AST) -> Found:
                     and len(chosen[0].ops) == 1
                     and isinstance(chosen[0].ops[0], ast.Gt | ast.GtE)
                 ):
-                    begins[part] = ast.unparse(chosen[0].left), ast.unparse(chosen[0].comparators[0]), chosen[0]
+                    begins[part] = unparse(chosen[0].left), unparse(chosen[0].comparators[0]), chosen[0]
         if len(begins) == 2:
             (of, first, place), (other, second, _) = begins["validation"], begins["test"]
             if of == other and first != second:
-                yield f"{ast.unparse(place)}, beside {other} from {second} on", place
+                yield f"{unparse(place)}, beside {other} from {second} on", place
 
 
 def _chosen_by(given: ast.expr) -> list[ast.Compare]:
     """The comparisons by which rows are chosen: ``[r for r in rows if ...]``, ``rows[...]``."""
-    loops = [loop for node in ast.walk(given) for loop in getattr(node, "generators", ())]
+    loops = [loop for node in walk(given) for loop in getattr(node, "generators", ())]
     choosing = [test for loop in loops for test in loop.ifs]
-    choosing += [node.slice for node in ast.walk(given) if isinstance(node, ast.Subscript)]
-    return [one for part in choosing for one in ast.walk(part) if isinstance(one, ast.Compare)]
+    choosing += [node.slice for node in walk(given) if isinstance(node, ast.Subscript)]
+    return [one for part in choosing for one in walk(part) if isinstance(one, ast.Compare)]
 
 
 # --- counts ---------------------------------------------------------------------------------------
@@ -229,10 +231,10 @@ _MASK = re.compile(r"(\w+_)?(mask|ahead|keep|valid|real|observed|counted)(_\w+)?
 def whole_masks_counted(tree: ast.AST) -> Found:
     """Where what a mask takes is summed, and divided by the size of the whole mask."""
     for function in functions(tree):
-        text = ast.unparse(function)
-        counted = [node.value for node in ast.walk(function) if isinstance(node, ast.AugAssign)]
+        text = unparse(function)
+        counted = [node.value for node in walk(function) if isinstance(node, ast.AugAssign)]
         counted += [
-            node.right for node in ast.walk(function) if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Div)
+            node.right for node in walk(function) if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Div)
         ]
         for value in counted:
             size = value if isinstance(value, ast.Call) and called(value) == "numel" else None
@@ -243,7 +245,7 @@ def whole_masks_counted(tree: ast.AST) -> Found:
             if takes and not re.search(
                 rf"\b{owner.id}\.(\w+\(\)\.)?(sum|count_nonzero)\(|(sum|nonzero)\({owner.id}\b", text
             ):
-                yield ast.unparse(value), value
+                yield unparse(value), value
 
 
 # --- returns that stay ----------------------------------------------------------------------------
@@ -254,18 +256,18 @@ _RETURNS = re.compile(r".*(rtg|returns?_?to_?go|desired_returns?|target_returns?
 def returns_that_stay(tree: ast.AST) -> Found:
     """Where a roll-out puts the same return behind those so far in each step, though a step gives a reward."""
     told: set[ast.AST] = set()
-    for loop in (node for node in ast.walk(tree) if isinstance(node, ast.For | ast.While)):
-        written = {one.id for one in ast.walk(loop) if isinstance(one, ast.Name) and isinstance(one.ctx, ast.Store)}
+    for loop in (node for node in walk(tree) if isinstance(node, ast.For | ast.While)):
+        written = {one.id for one in walk(loop) if isinstance(one, ast.Name) and isinstance(one.ctx, ast.Store)}
         if not written & {"r", "rew", "reward", "rewards"}:
             continue
         for call in calls(loop):
             owner = call.func.value if isinstance(call.func, ast.Attribute) and call.func.attr == "append" else None
-            if owner is None or not _RETURNS.fullmatch(ast.unparse(owner)):
+            if owner is None or not _RETURNS.fullmatch(unparse(owner)):
                 continue
             stays = len(call.args) == 1 and isinstance(call.args[0], ast.Name) and call.args[0].id not in written
             if stays and call not in told:
                 told.add(call)  # of the inner one of two loops, too
-                yield ast.unparse(call), call
+                yield unparse(call), call
 
 
 LEVELS = Slip(

@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator
 from itertools import combinations, pairwise
 
-from conformance.slips.slip import Found, Slip, assigned, called, calls, functions
+from conformance.slips.slip import Found, Slip, assigned, called, calls, functions, unparse, walk
 
 _MOVES = ("cpu", "float", "double", "item", "clamp", "clamp_min", "numpy", "tolist", "long", "astype")
 """Methods that change the form of a number, and not what it is."""
@@ -36,11 +36,11 @@ _PAIRS = (
 def one_number_twice(tree: ast.AST) -> Found:
     """Where false positives and false negatives, or a precision and a recall, are one expression."""
     for function in functions(tree):
-        named = [(to.id, given) for node in ast.walk(function) for to, given in _single(node)]
+        named = [(to.id, given) for node in walk(function) for to, given in _single(node)]
         for (name, given), (other, also) in combinations(named, 2):
             same = ast.dump(given) == ast.dump(also) and _counts(given)
             if same and any(_are(name, other, pair) or _are(other, name, pair) for pair in _PAIRS):
-                yield f"{name} and {other}: {ast.unparse(given)}", also
+                yield f"{name} and {other}: {unparse(given)}", also
 
 
 def _single(node: ast.AST) -> Iterator[tuple[ast.Name, ast.expr]]:
@@ -55,8 +55,8 @@ def _are(name: str, other: str, pair: tuple[str, str]) -> bool:
 
 def _counts(given: ast.expr) -> bool:
     """Whether it is computed from names, and no first value: ``0``, ``zeros(n)``."""
-    computes = any(isinstance(one, ast.BinOp | ast.Compare) for one in ast.walk(given))
-    return computes and any(isinstance(one, ast.Name) for one in ast.walk(given))
+    computes = any(isinstance(one, ast.BinOp | ast.Compare) for one in walk(given))
+    return computes and any(isinstance(one, ast.Name) for one in walk(given))
 
 
 # --- answers whose beginning was given ------------------------------------------------------------
@@ -86,17 +86,17 @@ def given_beginnings_scored(tree: ast.AST) -> Found:
             continue
         if any(_WRITES.fullmatch(called(one)) for one in calls(function)):
             continue
-        pairs = [pair for node in ast.walk(function) for pair in assigned(node)]
+        pairs = [pair for node in walk(function) for pair in assigned(node)]
         scores = {name for to, given in pairs if _reads_a_target(given) for name in _names(to)[:1]}
         for node in calls(function):
             of = node.func.value if isinstance(node.func, ast.Attribute) else node.args[0] if node.args else None
             best = called(node) in ("argmax", "topk") or (called(node) == "max" and _has_an_axis(node))
             if best and of is not None and (_reads_a_target(of) or _first(of) in scores):
-                yield ast.unparse(node), node
+                yield unparse(node), node
 
 
 def _names(to: ast.expr) -> list[str]:
-    return [one.id for one in ast.walk(to) if isinstance(one, ast.Name)]
+    return [one.id for one in walk(to) if isinstance(one, ast.Name)]
 
 
 def _first(of: ast.expr) -> str:
@@ -112,10 +112,10 @@ def _has_an_axis(node: ast.Call) -> bool:
 
 def _reads_a_target(given: ast.expr) -> bool:
     """``model(src, tgt[:, :-1])``, also where more is done with it: a source and a target without its last word."""
-    for call in (one for one in ast.walk(given) if isinstance(one, ast.Call)):
-        rest = [ast.unparse(one) for one in call.args[1:]]
-        rest += [ast.unparse(word.value) for word in call.keywords]
-        of_model = re.search(r"model|net|transformer|seq2seq", ast.unparse(call.func), re.IGNORECASE)
+    for call in (one for one in walk(given) if isinstance(one, ast.Call)):
+        rest = [unparse(one) for one in call.args[1:]]
+        rest += [unparse(word.value) for word in call.keywords]
+        of_model = re.search(r"model|net|transformer|seq2seq", unparse(call.func), re.IGNORECASE)
         if of_model and any(_TARGETS.fullmatch(one) and _CUT.search(one) for one in rest):
             return True
     return False
@@ -140,12 +140,12 @@ _TURNED = re.compile(r"\[::-1\]|flip|\[-|, -\w+:|reverse|-1 -")
 def worst_first(tree: ast.AST) -> Found:
     """Where a measure of what stands first takes scores in rising order: the worst is its first."""
     for function in functions(tree):
-        if not _OF_THE_BEST.fullmatch(function.name) or _TURNED.search(ast.unparse(function)):
+        if not _OF_THE_BEST.fullmatch(function.name) or _TURNED.search(unparse(function)):
             continue
         for node in calls(function):
-            if called(node) not in ("argsort", "sort") or "argsort" in ast.unparse(node.func).rpartition(".")[0]:
+            if called(node) not in ("argsort", "sort") or "argsort" in unparse(node.func).rpartition(".")[0]:
                 continue
-            of_library = ast.unparse(node.func).rpartition(".")[0] in ("np", "torch", "numpy")
+            of_library = unparse(node.func).rpartition(".")[0] in ("np", "torch", "numpy")
             of = (
                 node.args[0]
                 if of_library and node.args
@@ -154,10 +154,10 @@ def worst_first(tree: ast.AST) -> Found:
                 else None
             )
             falls = any(word.arg in ("descending", "reverse", "key") for word in node.keywords) or "True" in map(
-                ast.unparse, node.args
+                unparse, node.args
             )
-            if of is not None and not falls and _SCORED.fullmatch(ast.unparse(of)):
-                yield ast.unparse(node), node
+            if of is not None and not falls and _SCORED.fullmatch(unparse(of)):
+                yield unparse(node), node
 
 
 _DIAGONAL = re.compile(
@@ -169,23 +169,22 @@ def found_by_itself(tree: ast.AST) -> Found:
     """Where rows are compared with the same rows, and with which of them they belong together, and nothing takes out
     that each is the nearest to itself."""
     for function in functions(tree):
-        if _DIAGONAL.search(ast.unparse(ast.Module(body=function.body, type_ignores=[]))):
+        if _DIAGONAL.search(unparse(ast.Module(body=function.body, type_ignores=[]))):
             continue
-        pairs = [node for node in ast.walk(function) if isinstance(node, ast.Compare) and _is_of_pairs(node)]
-        for node in ast.walk(function) if pairs else ():
+        pairs = [node for node in walk(function) if isinstance(node, ast.Compare) and _is_of_pairs(node)]
+        for node in walk(function) if pairs else ():
             if isinstance(node, ast.BinOp) and isinstance(node.op, ast.MatMult):
                 left, right = (
-                    re.sub(r"\.(t\(\)|T|mT|transpose\([^)]*\))$", "", ast.unparse(one))
-                    for one in (node.left, node.right)
+                    re.sub(r"\.(t\(\)|T|mT|transpose\([^)]*\))$", "", unparse(one)) for one in (node.left, node.right)
                 )
                 same = left == right or _given_alone(left) == _given_alone(right) != ""
-                if same and ast.unparse(node.right) != right:
-                    yield ast.unparse(node), node
+                if same and unparse(node.right) != right:
+                    yield unparse(node), node
 
 
 def _is_of_pairs(node: ast.Compare) -> bool:
     """``labels[:, None] == labels[None, :]``."""
-    sides = [ast.unparse(one) for one in (node.left, *node.comparators)]
+    sides = [unparse(one) for one in (node.left, *node.comparators)]
     bases = {side.partition("[")[0] for side in sides}
     return (
         len(bases) == 1
@@ -218,8 +217,8 @@ def ranks_of_decisions(tree: ast.AST) -> Found:
         for one in node.args[1:2] if name.endswith(("_score", "_curve")) else node.args[:2]:
             given = _moved(one)
             decided = isinstance(given, ast.Compare) and isinstance(given.ops[0], ast.Gt | ast.GtE | ast.Lt | ast.LtE)
-            if (decided and not _TRUE_ONES.match(ast.unparse(given))) or called(given) in ("argmax", "round"):
-                yield ast.unparse(node), node
+            if (decided and not _TRUE_ONES.match(unparse(given))) or called(given) in ("argmax", "round"):
+                yield unparse(node), node
 
 
 # --- brevity --------------------------------------------------------------------------------------
@@ -234,22 +233,22 @@ def brevity_turned_round(tree: ast.AST) -> Found:
     """Where what is too short is weighed by ``exp(1 - written / reference)``: more than one, and most for the
     shortest."""
     for function in functions(tree):
-        if not re.search(r"bleu|brevity|\bbp\b", ast.unparse(function), re.IGNORECASE):
+        if not re.search(r"bleu|brevity|\bbp\b", unparse(function), re.IGNORECASE):
             continue
         for node in calls(function):
             given = node.args[0] if called(node) == "exp" and node.args else None
             if (
                 not isinstance(given, ast.BinOp)
                 or not isinstance(given.op, ast.Sub)
-                or ast.unparse(given.left) not in ("1", "1.0")
+                or unparse(given.left) not in ("1", "1.0")
             ):
                 continue
             share = given.right
             if isinstance(share, ast.BinOp) and isinstance(share.op, ast.Div):
-                sides = ast.unparse(share.left), ast.unparse(share.right)
+                sides = unparse(share.left), unparse(share.right)
                 above, below = (re.sub(r"max\((\w+), 1(\.0)?\)|max\(1(?:\.0)?, (\w+)\)", r"\1\3", one) for one in sides)
                 if _WRITTEN.fullmatch(above) and _GIVEN.fullmatch(below):
-                    yield ast.unparse(node), node
+                    yield unparse(node), node
 
 
 # --- perplexities and bits ------------------------------------------------------------------------
@@ -262,25 +261,25 @@ _IN_BITS = re.compile(r"bit|bp[bcw]|log2|log\(2", re.IGNORECASE)
 
 def powers_of_two(tree: ast.AST) -> Found:
     """Where a perplexity is two to the power of a loss: those of torch are of natural logarithms."""
-    if "torch" not in ast.unparse(tree):
+    if "torch" not in unparse(tree):
         return
-    in_bits = {ast.unparse(to) for node in ast.walk(tree) for to, given in assigned(node) if _is_in_bits(given)}
+    in_bits = {unparse(to) for node in walk(tree) for to, given in assigned(node) if _is_in_bits(given)}
     for name, value in _named_values(tree):
         power = _of_two(value, in_bits) if _PERPLEXITY.fullmatch(name) else None
         if power is not None:
-            yield f"{name}: {ast.unparse(power)}", value
+            yield f"{name}: {unparse(power)}", value
 
 
 def _is_in_bits(value: ast.expr) -> bool:
-    return _IN_BITS.search(ast.unparse(value)) is not None
+    return _IN_BITS.search(unparse(value)) is not None
 
 
 def _of_two(value: ast.expr, in_bits: set[str]) -> ast.expr | None:
     """``2 ** loss``, also in a function of it such as ``round``, where the loss is in no bits; None otherwise."""
-    for node in (one for one in ast.walk(value) if isinstance(one, ast.BinOp | ast.Call)):
+    for node in (one for one in walk(value) if isinstance(one, ast.BinOp | ast.Call)):
         base, power = _power(node)
         if isinstance(base, ast.Constant) and base.value == 2 and not _is_in_bits(power):
-            names = {ast.unparse(one) for one in ast.walk(power) if isinstance(one, ast.Name | ast.Attribute)}
+            names = {unparse(one) for one in walk(power) if isinstance(one, ast.Name | ast.Attribute)}
             if names and not names & in_bits:
                 return node
     return None
@@ -290,7 +289,7 @@ def _power(node: ast.BinOp | ast.Call) -> tuple[ast.expr, ast.expr]:
     """The base and the exponent of a power; two ellipses for anything else."""
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Pow):
         return node.left, node.right
-    name = ast.unparse(node.func).rpartition(".")[2] if isinstance(node, ast.Call) else ""
+    name = unparse(node.func).rpartition(".")[2] if isinstance(node, ast.Call) else ""
     given = node.args if isinstance(node, ast.Call) else []
     if name == "pow" and len(given) == 2:
         return given[0], given[1]
@@ -299,16 +298,16 @@ def _power(node: ast.BinOp | ast.Call) -> tuple[ast.expr, ast.expr]:
 
 def _named_values(tree: ast.AST) -> Iterator[tuple[str, ast.expr]]:
     """What a file gives a name to: by an assignment, a keyword, a key, the name of a function, the words before it."""
-    for node in ast.walk(tree):
+    for node in walk(tree):
         for to, given in assigned(node):
-            yield ast.unparse(to), given
+            yield unparse(to), given
         if isinstance(node, ast.Call):
             yield from ((word.arg or "", word.value) for word in node.keywords)
         elif isinstance(node, ast.Dict):
             keys = ((key, value) for key, value in zip(node.keys, node.values, strict=True))
             yield from ((str(key.value), value) for key, value in keys if isinstance(key, ast.Constant))
         elif isinstance(node, ast.FunctionDef):
-            returns = (one.value for one in ast.walk(node) if isinstance(one, ast.Return) and one.value is not None)
+            returns = (one.value for one in walk(node) if isinstance(one, ast.Return) and one.value is not None)
             yield from ((node.name, value) for value in returns)
         elif isinstance(node, ast.JoinedStr):
             for before, shown in pairwise(node.values):
@@ -328,10 +327,10 @@ def bits_multiplied(tree: ast.AST) -> Found:
     for name, value in _named_values(tree):
         if not _BITS.fullmatch(name):
             continue
-        for node in ast.walk(value):
+        for node in walk(value):
             is_product = isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult)
-            if is_product and any(_OF_TWO.fullmatch(ast.unparse(side)) for side in (node.left, node.right)):  # type: ignore[attr-defined]
-                yield f"{name}: {ast.unparse(node)}", node
+            if is_product and any(_OF_TWO.fullmatch(unparse(side)) for side in (node.left, node.right)):  # type: ignore[attr-defined]
+                yield f"{name}: {unparse(node)}", node
 
 
 _LOGARITHM = re.compile(r"log\(2|log2|LN_?2|0\.693|1\.44", re.IGNORECASE)
@@ -340,21 +339,21 @@ _LOGARITHM = re.compile(r"log\(2|log2|LN_?2|0\.693|1\.44", re.IGNORECASE)
 def nats_called_bits(tree: ast.AST) -> Found:
     """Where a function that is named after bits gives a sum of losses by a number, and neither it nor what calls it
     knows a logarithm of 2."""
-    lines = ast.unparse(tree).splitlines()
+    lines = unparse(tree).splitlines()
     for function in functions(tree):
-        text = ast.unparse(function)
+        text = unparse(function)
         if not re.search(r"(^|_)(bits?|bp[bcd])(_|$)", function.name.lower()) or not _OF_LOSSES.search(text):
             continue
         callers = (line for line in lines if f"{function.name}(" in line)
         if _LOGARITHM.search(text) or any(map(_LOGARITHM.search, callers)):
             continue
-        for node in ast.walk(function):
+        for node in walk(function):
             if (
                 isinstance(node, ast.Return)
                 and isinstance(node.value, ast.BinOp)
                 and isinstance(node.value.op, ast.Div)
             ):
-                yield f"{function.name}: {ast.unparse(node.value)}", node
+                yield f"{function.name}: {unparse(node.value)}", node
 
 
 _OF_LOSSES = re.compile(r"\bnats?\b|nll|loss|cross_entropy")
@@ -371,16 +370,16 @@ _TAKEN_OFF = rf"union\w*(\[[^]]*\])? -|- \(?(2 \* )?({_COMMON})"
 def unions_with_all_twice(tree: ast.AST) -> Found:
     """Where a union is the sum of two sizes, and what is common to both is taken off nowhere."""
     for function in functions(tree):
-        text = ast.unparse(function)
+        text = unparse(function)
         if not re.search(rf"\b({_COMMON})\b", text) or re.search(_TAKEN_OFF, text):
             continue
-        for node in ast.walk(function):
+        for node in walk(function):
             named = assigned(node)
             if isinstance(node, ast.AugAssign) and isinstance(node.op, ast.Add):
                 named = [(node.target, node.value)]
             for to, given in named:
-                if re.fullmatch(r"(\w+_)?unions?", ast.unparse(to)) and _is_a_sum(_moved(given)):
-                    yield ast.unparse(node), node
+                if re.fullmatch(r"(\w+_)?unions?", unparse(to)) and _is_a_sum(_moved(given)):
+                    yield unparse(node), node
 
 
 def _is_a_sum(given: ast.expr) -> bool:
@@ -389,7 +388,7 @@ def _is_a_sum(given: ast.expr) -> bool:
     return (
         isinstance(given, ast.BinOp)
         and isinstance(given.op, ast.Add)
-        and not any(isinstance(one, other) for one in ast.walk(given))
+        and not any(isinstance(one, other) for one in walk(given))
     )
 
 
@@ -404,13 +403,13 @@ _TRUE = re.compile(r"(\w+_)?(truth|true|gold|support|actual)(_\w+)?|(\w+_)?label
 def tables_read_along_the_other_axis(tree: ast.AST) -> Found:
     """Where predictions are the rows of a table of counts, and the truth is read off its rows, or the other way
     round."""
-    of_all = {is_guess for node in ast.walk(tree) for is_guess in _rows_are_guesses(node)}
+    of_all = {is_guess for node in walk(tree) for is_guess in _rows_are_guesses(node)}
     for function in functions(tree):
-        rows = {is_guess for node in ast.walk(function) for is_guess in _rows_are_guesses(node)} or of_all
+        rows = {is_guess for node in walk(function) for is_guess in _rows_are_guesses(node)} or of_all
         if len(rows) != 1:
             continue
-        for name, value in (pair for node in ast.walk(function) for pair in assigned(node)):
-            said = ast.unparse(name)
+        for name, value in (pair for node in walk(function) for pair in assigned(node)):
+            said = unparse(name)
             by = value.right if isinstance(value, ast.BinOp) and isinstance(value.op, ast.Div) else None
             axis = _summed_axis(by if by is not None else value)
             is_guess = (
@@ -421,7 +420,7 @@ def tables_read_along_the_other_axis(tree: ast.AST) -> Found:
                 continue
             of_rows = axis == 1
             if of_rows != (is_guess in rows):
-                yield f"{said} = {ast.unparse(value)}", value
+                yield f"{said} = {unparse(value)}", value
 
 
 def _rows_are_guesses(node: ast.AST) -> Iterator[bool]:
@@ -431,11 +430,11 @@ def _rows_are_guesses(node: ast.AST) -> Iterator[bool]:
         key = node.args[0]
         first = key.left if isinstance(key, ast.BinOp) and isinstance(key.op, ast.Add) else None
         if isinstance(first, ast.BinOp) and isinstance(first.op, ast.Mult):
-            yield from _which(ast.unparse(first.left), ast.unparse(key.right))  # type: ignore[attr-defined]
+            yield from _which(unparse(first.left), unparse(key.right))  # type: ignore[attr-defined]
     if isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Subscript):
         index = node.target.slice
         if isinstance(index, ast.Tuple) and len(index.elts) == 2:
-            yield from _which(*map(ast.unparse, index.elts))
+            yield from _which(*map(unparse, index.elts))
 
 
 def _which(first: str, second: str) -> Iterator[bool]:
@@ -464,11 +463,11 @@ def accuracies_of_what_was_answered(tree: ast.AST) -> Found:
     for function in functions(tree):
         if not _OF_EACH_CLASS.fullmatch(function.name):
             continue
-        for node in ast.walk(function):
+        for node in walk(function):
             for to, given in assigned(node):
-                chosen = re.fullmatch(rf"\(?{_GUESS} == (\w+)\)?", ast.unparse(given))
-                if chosen and re.search(rf"\[{re.escape(ast.unparse(to))}\] == {chosen[3]}\b", ast.unparse(function)):
-                    yield ast.unparse(node), node
+                chosen = re.fullmatch(rf"\(?{_GUESS} == (\w+)\)?", unparse(given))
+                if chosen and re.search(rf"\[{re.escape(unparse(to))}\] == {chosen[3]}\b", unparse(function)):
+                    yield unparse(node), node
 
 
 TWICE = Slip(

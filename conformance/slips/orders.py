@@ -7,7 +7,7 @@ import ast
 import re
 from collections.abc import Iterator
 
-from conformance.slips.slip import Found, Slip, assigned, blocks, called, calls, functions, named, reads
+from conformance.slips.slip import Found, Slip, assigned, blocks, called, calls, functions, named, reads, unparse, walk
 
 _HASHED = re.compile(r"(?<![\w.])hash\((?!\()[^()]*(\([^()]*\))?[^()]*\)\s*%")
 """A place in a table that Python's own hash of a text gives. That of a tuple may be one of numbers, which stays."""
@@ -15,9 +15,9 @@ _HASHED = re.compile(r"(?<![\w.])hash\((?!\()[^()]*(\([^()]*\))?[^()]*\)\s*%")
 
 def hashed(tree: ast.AST) -> Found:
     """Where a number comes of Python's hash of a text, which is another one in every process."""
-    for node in ast.walk(tree):
-        if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mod) and _HASHED.search(ast.unparse(node)):
-            yield ast.unparse(node), node
+    for node in walk(tree):
+        if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mod) and _HASHED.search(unparse(node)):
+            yield unparse(node), node
 
 
 _MIRRORED = re.compile(r"(\w+?)_?(?:2|_to_)_?(\w+)")
@@ -44,16 +44,16 @@ def tables_in_two_orders(tree: ast.AST) -> Found:
 
 def _tables(tree: ast.AST) -> Iterator[tuple[str, ast.expr]]:
     """What is named, by an assignment or a keyword, with the last word of its name."""
-    for node in ast.walk(tree):
+    for node in walk(tree):
         for to, given in assigned(node):
-            yield ast.unparse(to).rpartition(".")[2], given
+            yield unparse(to).rpartition(".")[2], given
         if isinstance(node, ast.Call):
             yield from ((word.arg, word.value) for word in node.keywords if word.arg)
 
 
 def _counted_of(value: ast.expr) -> tuple[bool, str] | None:
     """(whether it goes from names to numbers, what is counted) of a dict over ``enumerate(...)``."""
-    if isinstance(value, ast.Call) and ast.unparse(value.func) == "dict" and len(value.args) == 1:
+    if isinstance(value, ast.Call) and unparse(value.func) == "dict" and len(value.args) == 1:
         inner = value.args[0]
         return (False, _enumerated(inner)) if _enumerated(inner) else None
     if not isinstance(value, ast.DictComp) or len(value.generators) != 1 or value.generators[0].ifs:
@@ -62,14 +62,14 @@ def _counted_of(value: ast.expr) -> tuple[bool, str] | None:
     of = _enumerated(over.iter)
     if not of or not isinstance(over.target, ast.Tuple) or len(over.target.elts) != 2:
         return None
-    number, name = map(ast.unparse, over.target.elts)
-    key, held = ast.unparse(value.key), ast.unparse(value.value)
+    number, name = map(unparse, over.target.elts)
+    key, held = unparse(value.key), unparse(value.value)
     return (True, of) if (key, held) == (name, number) else (False, of) if (key, held) == (number, name) else None
 
 
 def _enumerated(value: ast.expr) -> str:
-    if isinstance(value, ast.Call) and ast.unparse(value.func) == "enumerate" and value.args:
-        return ", ".join(ast.unparse(one) for one in [*value.args, *value.keywords])
+    if isinstance(value, ast.Call) and unparse(value.func) == "enumerate" and value.args:
+        return ", ".join(unparse(one) for one in [*value.args, *value.keywords])
     return ""
 
 
@@ -84,13 +84,13 @@ def _unwrapped(of: str, by: re.Pattern[str] | None = None) -> str:
 
 def _is_in_order(name: str, tree: ast.AST) -> bool:
     """Whether what is called so is sorted where it is made, or may be: then a second sorting changes nothing."""
-    given = [value for node in ast.walk(tree) for to, value in assigned(node) if ast.unparse(to) == name]
-    is_sorted = any("sort" in ast.unparse(one) or _rises(one) for one in given)
-    return is_sorted or f"{name}.sort(" in ast.unparse(tree)
+    given = [value for node in walk(tree) for to, value in assigned(node) if unparse(to) == name]
+    is_sorted = any("sort" in unparse(one) or _rises(one) for one in given)
+    return is_sorted or f"{name}.sort(" in unparse(tree)
 
 
 def _rises(value: ast.expr) -> bool:
-    texts = [ast.unparse(one) for one in value.elts] if isinstance(value, ast.List | ast.Tuple) else []
+    texts = [unparse(one) for one in value.elts] if isinstance(value, ast.List | ast.Tuple) else []
     return len(texts) > 1 and texts == sorted(texts)
 
 
@@ -106,7 +106,7 @@ _CHOOSES = re.compile(r"arg(min|max|sort)")
 def moved_by_a_constant(tree: ast.AST) -> Found:
     """Where what is chosen by ``(x - 0.5).argmin()`` does not depend on the 0.5: of the distance from it the sign was
     left in."""
-    for node in ast.walk(tree):
+    for node in walk(tree):
         if not isinstance(node, ast.Call):
             continue
         name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
@@ -114,11 +114,11 @@ def moved_by_a_constant(tree: ast.AST) -> Found:
             of_itself = isinstance(node.func, ast.Attribute) and isinstance(node.func.value, ast.BinOp)
             chosen_of = node.func.value if of_itself else node.args[0] if node.args else None  # type: ignore[attr-defined]
             if _is_moved(chosen_of):
-                yield ast.unparse(node), node
+                yield unparse(node), node
         elif name in ("min", "max", "sorted"):
             keys = [word.value for word in node.keywords if word.arg == "key"]
             if keys and isinstance(keys[0], ast.Lambda) and _is_moved(keys[0].body, keys[0].args):
-                yield ast.unparse(node), node
+                yield unparse(node), node
 
 
 def _is_moved(value: ast.expr | None, own: ast.arguments | None = None) -> bool:
@@ -135,7 +135,7 @@ def _is_one_number(side: ast.expr, own: ast.arguments | None) -> bool:
     if own is None:
         return False
     names = {argument.arg for argument in own.args}
-    return not names & {node.id for node in ast.walk(side) if isinstance(node, ast.Name)}
+    return not names & {node.id for node in walk(side) if isinstance(node, ast.Name)}
 
 
 _TOKENS = re.compile(r"(\w*_)?(ids?|tokens?|toks?)", re.IGNORECASE)
@@ -151,10 +151,10 @@ _SHORT = {"i": "tokens", "x": "tokens", "l": "labels", "m": "labels"}
 def cut_apart(tree: ast.AST) -> Found:
     """Where tokens keep their end, ``ids[-n:]``, and what stands beside them its beginning, ``labels[:n]``, or the
     other way round."""
-    for function in (node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.Module)):
+    for function in (node for node in walk(tree) if isinstance(node, ast.FunctionDef | ast.Module)):
         for block in blocks(function):
             yield from _cut_apart_in(block)
-    for node in ast.walk(tree):
+    for node in walk(tree):
         if isinstance(node, ast.Tuple | ast.List | ast.Dict) and isinstance(getattr(node, "ctx", ast.Load()), ast.Load):
             parts = node.values if isinstance(node, ast.Dict) else node.elts
             cuts = [one for one in parts if isinstance(one, ast.Subscript) and isinstance(one.value, ast.Name)]
@@ -162,7 +162,7 @@ def cut_apart(tree: ast.AST) -> Found:
                 for beside in cuts[first + 1 :]:
                     kinds = {_kind(one.value.id, False) for one in (cut, beside)}  # type: ignore[attr-defined]
                     if _are_apart(cut, beside) and kinds == {"tokens", "labels"}:
-                        yield f"{ast.unparse(cut)} beside {ast.unparse(beside)}", node
+                        yield f"{unparse(cut)} beside {unparse(beside)}", node
 
 
 def _cut_apart_in(block: list[ast.stmt]) -> Iterator[tuple[str, ast.AST]]:
@@ -171,7 +171,7 @@ def _cut_apart_in(block: list[ast.stmt]) -> Iterator[tuple[str, ast.AST]]:
         for other, beside, place in cuts[first + 1 :]:
             alone = statement is not place
             if _are_apart(cut, beside) and {_kind(name, alone), _kind(other, alone)} == {"tokens", "labels"}:
-                yield f"{ast.unparse(cut)} beside {ast.unparse(beside)}", place
+                yield f"{unparse(cut)} beside {unparse(beside)}", place
 
 
 def _are_apart(cut: ast.Subscript, beside: ast.Subscript) -> bool:
@@ -198,7 +198,7 @@ def _end_of(cut: ast.Subscript) -> str:
     if not isinstance(part, ast.Slice) or part.upper is not None or part.step is not None:
         return ""
     lower = part.lower
-    return ast.unparse(lower.operand) if isinstance(lower, ast.UnaryOp) and isinstance(lower.op, ast.USub) else ""
+    return unparse(lower.operand) if isinstance(lower, ast.UnaryOp) and isinstance(lower.op, ast.USub) else ""
 
 
 def _beginning_of(cut: ast.Subscript) -> str:
@@ -206,17 +206,17 @@ def _beginning_of(cut: ast.Subscript) -> str:
     part = cut.slice
     if not isinstance(part, ast.Slice) or part.lower is not None or part.step is not None or part.upper is None:
         return ""
-    return ast.unparse(part.upper)
+    return unparse(part.upper)
 
 
 def last_group_lost(tree: ast.AST) -> Found:
     """Where a loop hands a full group on before it adds to the next one, and nothing hands on the last one behind it:
     that always holds something."""
-    for function in (node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.Module)):
+    for function in (node for node in walk(tree) if isinstance(node, ast.FunctionDef | ast.Module)):
         for block in blocks(function):
             for loop in (one for one in block if isinstance(one, ast.For) and not one.orelse):
                 for name, place in _groups_of(loop):
-                    behind = (one for one in ast.walk(function) if getattr(one, "lineno", 0) > (loop.end_lineno or 0))
+                    behind = (one for one in walk(function) if getattr(one, "lineno", 0) > (loop.end_lineno or 0))
                     if not any(reads(one, name) for one in behind):
                         yield f"what {name} holds behind the loop is left out", place
 
@@ -243,7 +243,7 @@ def _emptied_in(block: list[ast.stmt]) -> Iterator[str]:
 
 def _hands_on(statement: ast.stmt, name: str) -> bool:
     """Whether a statement yields a list, or appends it to another."""
-    for node in ast.walk(statement):
+    for node in walk(statement):
         if isinstance(node, ast.Yield) and node.value is not None and reads(node.value, name):
             return True
         is_append = isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "append"
@@ -253,7 +253,7 @@ def _hands_on(statement: ast.stmt, name: str) -> bool:
 
 
 def _adds_to(statement: ast.stmt, name: str) -> bool:
-    for node in ast.walk(statement):
+    for node in walk(statement):
         is_call = isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)
         if is_call and node.func.attr in ("append", "extend") and _base(node.func.value) == name:  # type: ignore[attr-defined]
             return True
@@ -276,14 +276,14 @@ def ranks_off_by_one(tree: ast.AST) -> Found:
         firsts: dict[str, int | None] = {}
         for name, value in named(function):  # one that is given twice, as rank = rank + 1, counts from nobody knows
             firsts[name] = _first_rank(value) if name not in firsts else None
-        for node in ast.walk(function):
+        for node in walk(function):
             if not isinstance(node, ast.Compare) or len(node.ops) != 1 or not isinstance(node.left, ast.Name):
                 continue
             first, to = firsts.get(node.left.id), node.comparators[0]
             many = isinstance(to, ast.Name) and _COUNTED.fullmatch(to.id)
             off = ((0, ast.LtE), (1, ast.Lt), (2, ast.Lt), (2, ast.LtE))
             if many and (first, type(node.ops[0])) in off:
-                yield ast.unparse(node), node
+                yield unparse(node), node
 
 
 def _first_rank(value: ast.expr) -> int | None:
@@ -310,7 +310,7 @@ _OF_DEPTH = re.compile(r"(n_|num_)?(hidden_)?(layers?|blocks?)\b|depth", re.IGNO
 def starts_written_over(tree: ast.AST) -> Found:
     """Where a constructor makes what adds to the residual stream start smaller, by the depth, and then lets
     ``self.apply(self._init_weights)`` give all maps new numbers."""
-    for cls in (node for node in ast.walk(tree) if isinstance(node, ast.ClassDef)):
+    for cls in (node for node in walk(tree) if isinstance(node, ast.ClassDef)):
         methods = {one.name: one for one in cls.body if isinstance(one, ast.FunctionDef)}
         body = methods["__init__"].body if "__init__" in methods else []
         scaled = next(
@@ -318,14 +318,14 @@ def starts_written_over(tree: ast.AST) -> Found:
         )
         for statement in body[scaled + 1 :]:
             call = statement.value if isinstance(statement, ast.Expr) else None
-            if isinstance(call, ast.Call) and ast.unparse(call.func) == "self.apply" and len(call.args) == 1:
-                given = methods.get(ast.unparse(call.args[0]).rpartition(".")[2])
-                if given is not None and re.search(r"Linear[\s\S]*init\.\w+_\(", ast.unparse(given)):
-                    yield f"{ast.unparse(call)} behind it", body[scaled]
+            if isinstance(call, ast.Call) and unparse(call.func) == "self.apply" and len(call.args) == 1:
+                given = methods.get(unparse(call.args[0]).rpartition(".")[2])
+                if given is not None and re.search(r"Linear[\s\S]*init\.\w+_\(", unparse(given)):
+                    yield f"{unparse(call)} behind it", body[scaled]
 
 
 def _starts_by_depth(loop: ast.For) -> bool:
-    calls = [ast.unparse(one) for one in ast.walk(loop) if isinstance(one, ast.Call)]
+    calls = [unparse(one) for one in walk(loop) if isinstance(one, ast.Call)]
     return any(re.search(r"init\.\w+_$", text.partition("(")[0]) and _OF_DEPTH.search(text) for text in calls)
 
 
@@ -337,19 +337,16 @@ def columns_that_overlap(tree: ast.AST) -> Found:
     other sizes than those that the table is made of: a column begins among the rows of the one before it."""
     for function in functions(tree):
         made = {
-            to.id: ast.unparse(given)
-            for node in ast.walk(function)
-            for to, given in assigned(node)
-            if isinstance(to, ast.Name)
+            to.id: unparse(given) for node in walk(function) for to, given in assigned(node) if isinstance(to, ast.Name)
         }
         tables = [one for one in calls(function) if called(one) == "Embedding" and one.args]
-        sizes = {match[1] or match[2] for one in tables if (match := _SUMMED.search(ast.unparse(one.args[0])))}
+        sizes = {match[1] or match[2] for one in tables if (match := _SUMMED.search(unparse(one.args[0])))}
         for node in calls(function):
-            match = _CUMULATED.fullmatch(ast.unparse(node)) if called(node) in ("cumsum", "accumulate") else None
+            match = _CUMULATED.fullmatch(unparse(node)) if called(node) in ("cumsum", "accumulate") else None
             by = (match[1] or match[2]) if match else ""
             of = next((one for one in sizes if by and one != by and re.search(rf"\b{by}\b", made.get(one, ""))), "")
             if of:
-                yield f"{ast.unparse(node)}, of a table of {of}", node
+                yield f"{unparse(node)}, of a table of {of}", node
 
 
 _SUMMED = re.compile(r"\b(\w+)\.sum\(|\bsum\((\w+)\)")
@@ -372,22 +369,22 @@ def tables_of_shuffled_rows(tree: ast.AST) -> Found:
     nothing beside it: no row knows whose it is."""
     for function in functions(tree):
         shuffled = {
-            ast.unparse(to): given
-            for node in ast.walk(function)
+            unparse(to): given
+            for node in walk(function)
             for to, given in assigned(node)
-            if called(given) == "DataLoader" and re.search(r"shuffle=True", ast.unparse(given))
+            if called(given) == "DataLoader" and re.search(r"shuffle=True", unparse(given))
         }
-        if not shuffled or "backward" in ast.unparse(function):
+        if not shuffled or "backward" in unparse(function):
             continue
-        loops = [ast.unparse(one.iter) for one in ast.walk(function) if isinstance(one, ast.For)]
-        for node in ast.walk(function):
+        loops = [unparse(one.iter) for one in walk(function) if isinstance(one, ast.For)]
+        for node in walk(function):
             value = node.value if isinstance(node, ast.Return) else None
             if not isinstance(value, ast.Call) or called(value) not in _JOINS or not value.args:
                 continue
             made = value.args[0]
-            over = [ast.unparse(one.iter) for one in getattr(made, "generators", ())]
+            over = [unparse(one.iter) for one in getattr(made, "generators", ())]
             for loader in shuffled.keys() & {*over, *(loops if isinstance(made, ast.Name) else ())}:
-                yield ast.unparse(shuffled[loader]), shuffled[loader]
+                yield unparse(shuffled[loader]), shuffled[loader]
 
 
 # --- first pieces ---------------------------------------------------------------------------------
@@ -404,16 +401,16 @@ def starts_behind_their_pieces(tree: ast.AST) -> Found:
                 call = statement.value if isinstance(statement, ast.Expr) else None
                 if not (isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) and call.args):
                     if isinstance(statement, ast.AugAssign):
-                        grown.add(ast.unparse(statement.target))
+                        grown.add(unparse(statement.target))
                     continue
-                owner, given = ast.unparse(call.func.value), ast.unparse(call.args[0])
+                owner, given = unparse(call.func.value), unparse(call.args[0])
                 if call.func.attr == "extend":
                     grown.add(owner)
                 length = re.fullmatch(r"len\((\w+)\)", given)
                 if call.func.attr != "append" or not _FIRSTS.fullmatch(owner) or not length or length[1] not in grown:
                     continue
-                if not re.search(rf"\b{owner} = \[[^\]]+\]", ast.unparse(function)):  # those begin with a nought
-                    yield ast.unparse(statement), statement
+                if not re.search(rf"\b{owner} = \[[^\]]+\]", unparse(function)):  # those begin with a nought
+                    yield unparse(statement), statement
 
 
 COLUMNS = Slip(

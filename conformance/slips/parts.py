@@ -25,6 +25,8 @@ from conformance.slips.slip import (
     calls,
     functions,
     last_given,
+    unparse,
+    walk,
 )
 
 # --- what a function promises ---------------------------------------------------------------------
@@ -58,7 +60,7 @@ def rows_for_groups(tree: ast.AST) -> Found:
         stem = re.sub(r"(ies|es|s|y)?(_?ids?)?$", "", group.lower())[:6]
         says = re.compile(rf".*{re.escape(stem)}.*|{group[0]}_?ids?", re.IGNORECASE)
         if drawn and stem and not any(says.fullmatch(name) for name in _read(function)):
-            yield f"{function.name} draws {ast.unparse(drawn[0])}", drawn[0]
+            yield f"{function.name} draws {unparse(drawn[0])}", drawn[0]
 
 
 def _read(function: ast.FunctionDef) -> Iterator[str]:
@@ -67,7 +69,7 @@ def _read(function: ast.FunctionDef) -> Iterator[str]:
     for statement in function.body:
         if isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant):
             continue
-        for node in ast.walk(statement):
+        for node in walk(statement):
             if isinstance(node, ast.Name) and node not in lengths:
                 yield node.id
             elif isinstance(node, ast.Attribute):
@@ -91,19 +93,19 @@ _GROUPS = re.compile(
 
 def groups_torn_apart(tree: ast.AST) -> Found:
     """Where rows say to which group they belong, nothing ever reads it, and the rows are split by chance."""
-    kept = {name for node in ast.walk(tree) for name in _names_of_a_row(node)}
+    kept = {name for node in walk(tree) for name in _names_of_a_row(node)}
     groups = {name for name in kept if _GROUPS.fullmatch(name)}
-    for node in ast.walk(tree):
+    for node in walk(tree):
         if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load):
             groups.discard(node.attr)
         elif isinstance(node, ast.Subscript | ast.Call):
             read = [node.slice] if isinstance(node, ast.Subscript) else node.args
             groups -= {one.value for one in read if isinstance(one, ast.Constant) and isinstance(one.value, str)}
     for function in functions(tree) if groups else ():
-        names = set(re.findall(r"[a-z]+", ast.unparse(function).lower()))
+        names = set(re.findall(r"[a-z]+", unparse(function).lower()))
         drawn = [one for one in calls(function) if called(one) in ("shuffle", "permutation", "randperm")]
         if drawn and "train" in names and names & {"val", "valid", "test", "dev"} and "split" in function.name:
-            yield f"{function.name} draws {ast.unparse(drawn[0])}, and nothing reads {sorted(groups)[0]!r}", drawn[0]
+            yield f"{function.name} draws {unparse(drawn[0])}, and nothing reads {sorted(groups)[0]!r}", drawn[0]
 
 
 def _names_of_a_row(node: ast.AST) -> list[str]:
@@ -117,7 +119,7 @@ def _names_of_a_row(node: ast.AST) -> list[str]:
         return [key.value for key, _ in pairs if isinstance(key, ast.Constant) and isinstance(key.value, str)]
     if not isinstance(node, ast.ClassDef):
         return []
-    says = " ".join(ast.unparse(one) for one in (*node.bases, *node.decorator_list))
+    says = " ".join(unparse(one) for one in (*node.bases, *node.decorator_list))
     fields = [one.target for one in node.body if isinstance(one, ast.AnnAssign)]
     is_row = re.search(r"dataclass|NamedTuple", says)
     return [one.id for one in fields if isinstance(one, ast.Name)] if is_row else []
@@ -144,18 +146,18 @@ def thresholds_of_the_test(tree: ast.AST) -> Found:
             for call in (one for _, given in assigned(node) for one in calls(given)):
                 if not _CHOOSES.fullmatch(called(call)):
                     continue
-                names = [ast.unparse(one) for one in call.args]
-                inner = (one for x in call.args if isinstance(x, ast.Starred) for one in ast.walk(x))
+                names = [unparse(one) for one in call.args]
+                inner = (one for x in call.args if isinstance(x, ast.Starred) for one in walk(x))
                 names += [one.id for one in inner if isinstance(one, ast.Name)]
                 if any(
                     _OF_TEST.fullmatch(name) or _is_of_test(last_given(name, node.lineno, given_at)) for name in names
                 ):
-                    yield ast.unparse(node), node
+                    yield unparse(node), node
 
 
 def _is_of_test(given: ast.expr | None) -> bool:
     """Whether something is made by a call that is handed test data."""
-    return isinstance(given, ast.Call) and any(_OF_TEST.fullmatch(ast.unparse(x)) for x in given.args)
+    return isinstance(given, ast.Call) and any(_OF_TEST.fullmatch(unparse(x)) for x in given.args)
 
 
 # --- parts that share rows ------------------------------------------------------------------------
@@ -197,7 +199,7 @@ def _cut_of(given: ast.expr) -> tuple[str, str, str]:
         given = given.args[0]
     if isinstance(given, ast.Subscript) and isinstance(given.slice, ast.Slice) and isinstance(given.value, ast.Name):
         ends = (given.slice.lower, given.slice.upper)
-        return given.value.id, *("" if one is None else ast.unparse(one) for one in ends)  # type: ignore[return-value]
+        return given.value.id, *("" if one is None else unparse(one) for one in ends)  # type: ignore[return-value]
     return (given.id, "", "") if isinstance(given, ast.Name) else ("", "", "")
 
 
@@ -221,17 +223,17 @@ _VALIDATION = re.compile(rf"(?<![a-z])({VALIDATES})(?![a-z])", re.IGNORECASE)
 
 def tests_called_validation(tree: ast.AST) -> Found:
     """Where what is called the validation is taken from the test part, and the file knows a part of that name."""
-    text = ast.unparse(tree)
+    text = unparse(tree)
     if not re.search(rf"['\"]({VALIDATES})['\"]", text) or "train_test_split" in text:
         return
-    for node in ast.walk(tree):
+    for node in walk(tree):
         for to, given in assigned(node):
-            names = [one.id for one in ast.walk(to) if isinstance(one, ast.Name)]
-            if not names or not all(map(_VALIDATION.search, names)) or _VALIDATION.search(ast.unparse(given)):
+            names = [one.id for one in walk(to) if isinstance(one, ast.Name)]
+            if not names or not all(map(_VALIDATION.search, names)) or _VALIDATION.search(unparse(given)):
                 continue
-            keys = [one.slice for one in ast.walk(given) if isinstance(one, ast.Subscript)]
+            keys = [one.slice for one in walk(given) if isinstance(one, ast.Subscript)]
             if any(isinstance(key, ast.Constant) and key.value == "test" for key in keys):
-                yield ast.unparse(node), node
+                yield unparse(node), node
 
 
 # --- rows that are remembered ---------------------------------------------------------------------
@@ -244,15 +246,15 @@ def never_remembered(tree: ast.AST) -> Found:
     for function in functions(tree):
         empty = {
             to.id: node
-            for node in ast.walk(function)
+            for node in walk(function)
             for to, given in assigned(node)
-            if isinstance(to, ast.Name) and _EMPTY.fullmatch(ast.unparse(given))
+            if isinstance(to, ast.Name) and _EMPTY.fullmatch(unparse(given))
         }
         for name, place in empty.items():
-            uses = [one for one in ast.walk(function) if isinstance(one, ast.Name) and one.id == name]
+            uses = [one for one in walk(function) if isinstance(one, ast.Name) and one.id == name]
             asked = [
                 right
-                for node in ast.walk(function)
+                for node in walk(function)
                 if isinstance(node, ast.Compare) and isinstance(node.ops[0], ast.In | ast.NotIn)
                 for right in node.comparators
             ]
@@ -279,7 +281,7 @@ def parts_that_reach(tree: ast.AST) -> Found:
     begin at another one."""
     for block in [one for node in [tree, *functions(tree)] for one in blocks(node)]:
         made = [
-            (ast.unparse(to), given)
+            (unparse(to), given)
             for statement in block
             for to, given in assigned(statement)
             if isinstance(given, ast.Call)
@@ -294,7 +296,7 @@ def parts_that_reach(tree: ast.AST) -> Found:
 
 def _borders(call: ast.Call) -> list[str]:
     """What of a call's arguments is a border of parts by its name, in order: ``panel.val_start, panel.test_start``."""
-    given = [ast.unparse(one) for one in [*call.args, *(keyword.value for keyword in call.keywords)]]
+    given = [unparse(one) for one in [*call.args, *(keyword.value for keyword in call.keywords)]]
     return [text for text in given if _BORDER.fullmatch(text)]
 
 
@@ -323,18 +325,18 @@ def mirrored(tree: ast.AST) -> Found:
     right."""
     if (sides := _sides(tree)) is None:
         return
-    of_items = {node for one in functions(tree) if one.name == "__getitem__" for node in ast.walk(one)}
-    for node in ast.walk(tree):
+    of_items = {node for one in functions(tree) if one.name == "__getitem__" for node in walk(one)}
+    for node in walk(tree):
         if isinstance(node, ast.Call | ast.Subscript) and _mirrors(node, node in of_items):
-            around = [one for one in functions(tree) if node in ast.walk(one)]
+            around = [one for one in functions(tree) if node in walk(one)]
             varies = called(node) == "RandomHorizontalFlip" or (bool(around) and _is_by_chance(around[-1], node))
             if varies and not (around and _minds(around[-1], node)):
-                yield f"{ast.unparse(node)}, where classes are {sides[0]} and {sides[1]}", node
+                yield f"{unparse(node)}, where classes are {sides[0]} and {sides[1]}", node
 
 
 def _sides(tree: ast.AST) -> tuple[str, str] | None:
     """Two texts of one list that are alike but for left and right."""
-    for node in ast.walk(tree):
+    for node in walk(tree):
         held = node.keys if isinstance(node, ast.Dict) else getattr(node, "elts", [])
         texts = [one.value for one in held if isinstance(one, ast.Constant) and isinstance(one.value, str)]
         for text in texts:
@@ -348,17 +350,17 @@ def _mirrors(node: ast.Call | ast.Subscript, is_item: bool) -> bool:
     """Whether it turns the last axis of a picture round. is_item: of one picture, (C, H, W)."""
     if isinstance(node, ast.Subscript):
         parts = node.slice.elts if isinstance(node.slice, ast.Tuple) else []
-        return len(parts) not in (0, 3) and ast.unparse(parts[-1]) == "::-1"  # of three, the last may be the colours
+        return len(parts) not in (0, 3) and unparse(parts[-1]) == "::-1"  # of three, the last may be the colours
     name = called(node)
     if name in ("hflip", "fliplr", "RandomHorizontalFlip", "horizontal_flip"):
         return True
     if name != "flip" or not isinstance(node.func, ast.Attribute):
         return False
     given = [*node.args, *(one.value for one in node.keywords)]
-    axes = given[1:] if ast.unparse(node.func.value) in ("torch", "np", "numpy") else given
+    axes = given[1:] if unparse(node.func.value) in ("torch", "np", "numpy") else given
     if len(axes) != 1:
         return False
-    written = ast.unparse(axes[0])
+    written = unparse(axes[0])
     return _LAST_AXIS.fullmatch(written) is not None or (is_item and written in ("2", "[2]", "(2,)"))
 
 
@@ -369,28 +371,28 @@ def _is_by_chance(function: ast.FunctionDef, flip: ast.AST) -> bool:
         return True
     coins = {
         name.id
-        for node in ast.walk(function)
+        for node in walk(function)
         for to, given in assigned(node)
-        if _DRAWN.search(ast.unparse(given)) and any(isinstance(one, ast.Compare) for one in ast.walk(given))
-        for name in ast.walk(to)
+        if _DRAWN.search(unparse(given)) and any(isinstance(one, ast.Compare) for one in walk(given))
+        for name in walk(to)
         if isinstance(name, ast.Name)
     }
-    for node in ast.walk(function):
+    for node in walk(function):
         asked: list[ast.expr] = [node.test] if isinstance(node, ast.If | ast.IfExp) else []
         asked += node.args[:1] if isinstance(node, ast.Call) and called(node) == "where" else []
         asked += [to.slice for to, _ in assigned(node) if isinstance(to, ast.Subscript)]
         tosses = any(
-            _DRAWN.search(ast.unparse(one)) or coins & {name.id for name in ast.walk(one) if isinstance(name, ast.Name)}
+            _DRAWN.search(unparse(one)) or coins & {name.id for name in walk(one) if isinstance(name, ast.Name)}
             for one in asked
         )
-        if tosses and flip in ast.walk(node):
+        if tosses and flip in walk(node):
             return True
     return False
 
 
 def _minds(function: ast.FunctionDef, flip: ast.AST) -> bool:
     """Whether a function that mirrors pictures speaks of the other side, or binds labels anew."""
-    for node in ast.walk(function):
+    for node in walk(function):
         if isinstance(node, ast.Name | ast.Attribute):
             name = node.id if isinstance(node, ast.Name) else node.attr
             if _AWARE.search(name):
@@ -398,7 +400,7 @@ def _minds(function: ast.FunctionDef, flip: ast.AST) -> bool:
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and _SIDE.fullmatch(node.value):
             return True
         for to, given in assigned(node):
-            if _LABELS.fullmatch(ast.unparse(to)) and flip not in ast.walk(given):
+            if _LABELS.fullmatch(unparse(to)) and flip not in walk(given):
                 return True
     return False
 
@@ -409,13 +411,13 @@ _TIMED = re.compile(r"\b(\w+) (>=?|<=?) ")
 def training_without_an_end(tree: ast.AST) -> Found:
     """Where the rows of two parts that judge are chosen by a time, and those of the training part by none."""
     for block in [one for node in [tree, *functions(tree)] for one in blocks(node)]:
-        made = {ast.unparse(to): given for statement in block for to, given in assigned(statement)}
+        made = {unparse(to): given for statement in block for to, given in assigned(statement)}
         learned = [name for name in made if LEARNED.fullmatch(name)]
         judging = [name for name in made if JUDGING.fullmatch(name)]
-        times = [{found[0] for found in _TIMED.findall(ast.unparse(made[name])) if ">" in found[1]} for name in judging]
+        times = [{found[0] for found in _TIMED.findall(unparse(made[name])) if ">" in found[1]} for name in judging]
         common = set.intersection(*times) if len(times) > 1 else set()
         for name in learned:
-            text = ast.unparse(made[name])
+            text = unparse(made[name])
             chooses = isinstance(made[name], ast.Compare | ast.BinOp | ast.Subscript)
             if common and chooses and "==" in text and not any(re.search(rf"\b{time}\b", text) for time in common):
                 yield f"{name} = {text}, and the others by {min(common)}", made[name]

@@ -10,7 +10,7 @@ import math
 import re
 from collections.abc import Iterator, Sequence
 
-from conformance.slips.slip import Found, Slip, assigned, blocks, called, calls, functions
+from conformance.slips.slip import Found, Slip, assigned, blocks, called, calls, functions, unparse, walk
 
 # --- results that are thrown away -----------------------------------------------------------------
 
@@ -23,12 +23,12 @@ _OF_TENSORS = (
 
 def results_thrown_away(tree: ast.AST) -> Found:
     """Where a statement asks a tensor for another one by a method, and nothing is done with it."""
-    for node in ast.walk(tree):
+    for node in walk(tree):
         value = node.value if isinstance(node, ast.Expr) else None
         if not isinstance(value, ast.Call) or not isinstance(value.func, ast.Attribute):
             continue
         if called(value) in _OF_TENSORS and not any(word.arg in ("inplace", "out") for word in value.keywords):
-            yield ast.unparse(value), value
+            yield unparse(value), value
 
 
 # --- counts of pairs ------------------------------------------------------------------------------
@@ -42,23 +42,23 @@ def pairs_counted_once(tree: ast.AST) -> Found:
     """Where one is added at the places of many labels and predictions at once, as pairs or as their numbers in a table
     of one axis, ``labels * n + predictions``: a pair that is there twice counts once."""
     for function in functions(tree):
-        loops = [one for one in ast.walk(function) if isinstance(one, ast.For | ast.comprehension)]
-        single = {name.id for one in loops for name in ast.walk(one.target) if isinstance(name, ast.Name)}
+        loops = [one for one in walk(function) if isinstance(one, ast.For | ast.comprehension)]
+        single = {name.id for one in loops for name in walk(one.target) if isinstance(name, ast.Name)}
         numbers = {
             to.id
-            for node in ast.walk(function)
+            for node in walk(function)
             for to, value in assigned(node)
             if isinstance(to, ast.Name) and _are_of_rows(_numbered(value), single)
         }
-        for node in ast.walk(function):
+        for node in walk(function):
             if not isinstance(node, ast.AugAssign) or not isinstance(node.op, ast.Add):
                 continue
-            if not (isinstance(node.target, ast.Subscript) and ast.unparse(node.value) == "1"):
+            if not (isinstance(node.target, ast.Subscript) and unparse(node.value) == "1"):
                 continue
             at = node.target.slice
             pair = at.elts if isinstance(at, ast.Tuple) else _numbered(at)
             if _are_of_rows(pair, single) or (isinstance(at, ast.Name) and at.id in numbers):
-                yield ast.unparse(node), node
+                yield unparse(node), node
 
 
 def _numbered(value: ast.expr) -> list[ast.expr]:
@@ -90,23 +90,23 @@ _GAIN = re.compile(r"(\w+[._])?n?dcg(_\w+)?(@\w+)?", re.IGNORECASE)
 def gains_of_natural_logarithms(tree: ast.AST) -> Found:
     """Where an NDCG divides by a natural logarithm of a rank, and no ideal gain of the same logarithm stands below."""
     for function in functions(tree):
-        text = ast.unparse(function)
+        text = unparse(function)
         if re.search(r"idcg|ideal|log2|log\(2|/ ?dcg|max_dcg|best_dcg", text, re.IGNORECASE):
             continue
-        for node in ast.walk(function):
+        for node in walk(function):
             named = [(to, given) for to, given in assigned(node)]
             if isinstance(node, ast.AugAssign):
                 named.append((node.target, node.value))
             for to, given in named:
-                if _GAIN.fullmatch(ast.unparse(to)) and any(_by_logarithm(one) for one in ast.walk(given)):
-                    yield ast.unparse(node), node
+                if _GAIN.fullmatch(unparse(to)) and any(_by_logarithm(one) for one in walk(given)):
+                    yield unparse(node), node
 
 
 def _by_logarithm(node: ast.AST) -> bool:
     """``hits / log(rank + 2)``."""
     if not isinstance(node, ast.BinOp) or not isinstance(node.op, ast.Div) or called(node.right) != "log":
         return False
-    return re.search(r"rank|pos|place|index|\bi\b|arange", ast.unparse(node.right)) is not None
+    return re.search(r"rank|pos|place|index|\bi\b|arange", unparse(node.right)) is not None
 
 
 # --- answers that stay sorted ---------------------------------------------------------------------
@@ -121,18 +121,18 @@ def left_in_their_order(tree: ast.AST) -> Found:
     for function in functions(tree):
         orders = [
             to.id
-            for node in ast.walk(function)
+            for node in walk(function)
             for to, given in assigned(node)
             if isinstance(to, ast.Name) and _is_order(given)
         ]
         for order in orders:
-            taken = [(of, node) for node in ast.walk(function) for of in _taken_by(node, order)]
-            undone = re.search(_UNDONE.replace("order", order), ast.unparse(function))
+            taken = [(of, node) for node in walk(function) for of in _taken_by(node, order)]
+            undone = re.search(_UNDONE.replace("order", order), unparse(function))
             given = {one.arg for one in function.args.args}
             first = [of for of, _ in taken if of in given]
             made = {name for name in _filled(function) if name not in given}
             if first and not undone:
-                yield from ((ast.unparse(node), node) for of, node in taken if of in made)
+                yield from ((unparse(node), node) for of, node in taken if of in made)
 
 
 def _is_order(given: ast.expr) -> bool:
@@ -147,14 +147,14 @@ def _taken_by(node: ast.AST, order: str) -> Iterator[str]:
     if isinstance(node, ast.ListComp) and len(node.generators) == 1 and isinstance(node.elt, ast.Subscript):
         over = node.generators[0].iter
         over = over.value if isinstance(over, ast.Subscript) else over
-        same = ast.unparse(node.elt.slice) == ast.unparse(node.generators[0].target)
-        if ast.unparse(over) == order and same and isinstance(node.elt.value, ast.Name):
+        same = unparse(node.elt.slice) == unparse(node.generators[0].target)
+        if unparse(over) == order and same and isinstance(node.elt.value, ast.Name):
             yield node.elt.value.id
 
 
 def _filled(function: ast.FunctionDef) -> set[str]:
     """The lists that a function fills in a loop."""
-    added = [node.target for node in ast.walk(function) if isinstance(node, ast.AugAssign)]
+    added = [node.target for node in walk(function) if isinstance(node, ast.AugAssign)]
     put = [node.func.value for node in calls(function) if isinstance(node.func, ast.Attribute)
            and node.func.attr in ("append", "extend")]  # fmt: skip
     return {one.id for one in [*added, *put] if isinstance(one, ast.Name)}
@@ -166,9 +166,9 @@ def _filled(function: ast.FunctionDef) -> set[str]:
 def shares_for_scores(tree: ast.AST) -> Found:
     """Where a cross-entropy is given a softmax: it takes another one of it."""
     for node in calls(tree):
-        is_loss = ast.unparse(node.func) in ("F.cross_entropy", "nn.functional.cross_entropy")
+        is_loss = unparse(node.func) in ("F.cross_entropy", "nn.functional.cross_entropy")
         if is_loss and node.args and called(node.args[0]) == "softmax":
-            yield ast.unparse(node), node
+            yield unparse(node), node
 
 
 # --- temperatures ---------------------------------------------------------------------------------
@@ -187,13 +187,13 @@ def temperatures_multiplied(tree: ast.AST) -> Found:
     for function in functions(tree):
         if not any(called(one) in _DRAWS for one in calls(function)):
             continue
-        for node in ast.walk(function):
+        for node in walk(function):
             sides: tuple[ast.expr, ...] = ()
             if isinstance(node, ast.BinOp | ast.AugAssign) and isinstance(node.op, ast.Mult):
                 sides = (node.left, node.right) if isinstance(node, ast.BinOp) else (node.target, node.value)
             for one, other in (sides, sides[::-1]) if sides else ():
-                if _TEMPERATURE.fullmatch(ast.unparse(one)) and _OF_WORDS.search(ast.unparse(other)):
-                    yield ast.unparse(node), node
+                if _TEMPERATURE.fullmatch(unparse(one)) and _OF_WORDS.search(unparse(other)):
+                    yield unparse(node), node
 
 
 # --- warm-ups -------------------------------------------------------------------------------------
@@ -210,15 +210,15 @@ def warm_ups_of_another_power(tree: ast.AST) -> Found:
             if power == -0.5 and isinstance(rises, ast.BinOp) and isinstance(rises.op, ast.Mult):
                 for factor, other in ((rises.left, rises.right), (rises.right, rises.left)):
                     _, its = _power(other)
-                    if ast.unparse(factor) == step and its is not None and its != -1.5:
-                        yield ast.unparse(node), node
+                    if unparse(factor) == step and its is not None and its != -1.5:
+                        yield unparse(node), node
 
 
 def _power(node: ast.expr) -> tuple[str, float | None]:
     """What is raised to which number."""
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Pow):
         try:
-            return ast.unparse(node.left), float(ast.literal_eval(node.right))
+            return unparse(node.left), float(ast.literal_eval(node.right))
         except (ValueError, TypeError):
             return "", None
     return "", None
@@ -232,23 +232,23 @@ _OF_SPANS = re.compile(r"\w*(span|entit|chunk)\w*", re.IGNORECASE)
 def spans_in_one_set(tree: ast.AST) -> Found:
     """Where the spans of each sentence of a loop go into one set as they are: equal spans of two sentences are one."""
     for function in functions(tree):
-        sets = {ast.unparse(to) for node in ast.walk(function) for to, given in assigned(node) if _is_set(given)}
-        for loop in (one for one in ast.walk(function) if isinstance(one, ast.For)):
-            numbers = {one.id for one in ast.walk(loop.target) if isinstance(one, ast.Name)}
-            for node in ast.walk(loop):
+        sets = {unparse(to) for node in walk(function) for to, given in assigned(node) if _is_set(given)}
+        for loop in (one for one in walk(function) if isinstance(one, ast.For)):
+            numbers = {one.id for one in walk(loop.target) if isinstance(one, ast.Name)}
+            for node in walk(loop):
                 to, added = _put_into(node)
                 if to not in sets or not isinstance(added, ast.Call) or not _OF_SPANS.fullmatch(called(added)):
                     continue
                 if not any(isinstance(one, ast.Name) and one.id in numbers for one in added.args[1:]):
-                    yield ast.unparse(node), node
+                    yield unparse(node), node
 
 
 def _put_into(node: ast.AST) -> tuple[str, ast.expr | None]:
     """Into which set what is put: ``spans |= more``, ``spans.update(more)``."""
     if isinstance(node, ast.AugAssign) and isinstance(node.op, ast.BitOr):
-        return ast.unparse(node.target), node.value
+        return unparse(node.target), node.value
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "update":
-        return ast.unparse(node.func.value), node.args[0] if len(node.args) == 1 else None
+        return unparse(node.func.value), node.args[0] if len(node.args) == 1 else None
     return "", None
 
 
@@ -260,33 +260,33 @@ def spans_left_open(tree: ast.AST) -> Found:
     """Where a loop over tags puts a span down when the next tag ends it, and nothing closes the one that goes on to
     the last tag."""
     for function in functions(tree):
-        if not re.search(r"['\"](B|I|B-|I-|O)['\"]", ast.unparse(function)):
+        if not re.search(r"['\"](B|I|B-|I-|O)['\"]", unparse(function)):
             continue
         for at, loop in enumerate(function.body):
-            if not isinstance(loop, ast.For) or re.search(r"\+|chain|range|['\"]O['\"]", ast.unparse(loop.iter)):
+            if not isinstance(loop, ast.For) or re.search(r"\+|chain|range|['\"]O['\"]", unparse(loop.iter)):
                 continue
-            begun = {ast.unparse(to) for to, given in _assigned_in([loop]) if not isinstance(given, ast.Constant)}
+            begun = {unparse(to) for to, given in _assigned_in([loop]) if not isinstance(given, ast.Constant)}
             empty = {
-                ast.unparse(to)
+                unparse(to)
                 for to, given in _assigned_in(function.body[:at])
                 if isinstance(given, ast.Constant) and given.value is None
             }
             later = _names_in(function.body[at + 1 :])
-            for node in (one for one in ast.walk(loop) if isinstance(one, ast.Call) and one.args):
+            for node in (one for one in walk(loop) if isinstance(one, ast.Call) and one.args):
                 carried = _names_in(node.args[:1]) & begun & empty
                 is_span = called(node) in ("append", "add") and isinstance(node.args[0], ast.Tuple)
                 if is_span and carried and not carried & later:
-                    yield ast.unparse(node), node
+                    yield unparse(node), node
 
 
 def _assigned_in(statements: list[ast.stmt]) -> Iterator[tuple[ast.expr, ast.expr]]:
     for statement in statements:
-        for node in ast.walk(statement):
+        for node in walk(statement):
             yield from assigned(node)
 
 
 def _names_in(nodes: Sequence[ast.AST]) -> set[str]:
-    return {one.id for node in nodes for one in ast.walk(node) if isinstance(one, ast.Name)}
+    return {one.id for node in nodes for one in walk(node) if isinstance(one, ast.Name)}
 
 
 # --- days -----------------------------------------------------------------------------------------
@@ -294,12 +294,12 @@ def _names_in(nodes: Sequence[ast.AST]) -> set[str]:
 
 def days_left_out(tree: ast.AST) -> Found:
     """Where the seconds of a difference of dates are divided by those of a day: whole days are not among them."""
-    for node in ast.walk(tree):
+    for node in walk(tree):
         if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Div | ast.FloorDiv):
-            by = ast.unparse(node.right).replace(" ", "")
+            by = unparse(node.right).replace(" ", "")
             is_a_day = re.fullmatch(r"[\d.*()]+", by) and math.prod(map(float, re.findall(r"[\d.]+", by))) == 86400
             if isinstance(node.left, ast.Attribute) and node.left.attr == "seconds" and is_a_day:
-                yield ast.unparse(node), node
+                yield unparse(node), node
 
 
 # --- hidden scores --------------------------------------------------------------------------------
@@ -312,19 +312,19 @@ def hidden_by_nought(tree: ast.AST) -> Found:
             filled: dict[str, ast.expr] = {}
             hidden: set[str] = set()
             for statement in block:
-                for node in ast.walk(statement):
+                for node in walk(statement):
                     taken = _softmax_of(node)
-                    if taken is not None and ast.unparse(taken) in filled:
-                        yield ast.unparse(filled[ast.unparse(taken)]), filled[ast.unparse(taken)]
+                    if taken is not None and unparse(taken) in filled:
+                        yield unparse(filled[unparse(taken)]), filled[unparse(taken)]
                     elif taken is not None and _fills_nought(taken) and _owner(taken) not in hidden:
-                        yield ast.unparse(taken), taken
+                        yield unparse(taken), taken
                 given_here = [statement, *(statement.body if isinstance(statement, ast.If) else ())]
                 for to, given in (pair for one in given_here for pair in assigned(one)):
-                    name = ast.unparse(to)
+                    name = unparse(to)
                     filled.pop(name, None)
                     if _fills_nought(given) and _SCORES.fullmatch(name) and name not in hidden:
                         filled[name] = given
-                    elif re.search(r"inf|finfo|\de\d|mask", ast.unparse(given)):
+                    elif re.search(r"inf|finfo|\de\d|mask", unparse(given)):
                         hidden.add(name)  # rows of which nothing is left may become nought after that
 
 
@@ -336,13 +336,13 @@ def _softmax_of(node: ast.AST) -> ast.expr | None:
         return None
     assert isinstance(node, ast.Call)
     owner = node.func.value if isinstance(node.func, ast.Attribute) else None
-    named = owner is None or ast.unparse(owner) in ("F", "torch", "nn.functional")
+    named = owner is None or unparse(owner) in ("F", "torch", "nn.functional")
     return (node.args[0] if node.args else None) if named else owner
 
 
 def _owner(node: ast.expr) -> str:
     """What a method is called on."""
-    return ast.unparse(node.func.value) if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) else ""
+    return unparse(node.func.value) if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) else ""
 
 
 _TINY = 1e-3
@@ -365,41 +365,39 @@ def blanks_dropped_first(tree: ast.AST) -> Found:
     for function in functions(tree):
         kept = {
             to.id
-            for node in ast.walk(function)
+            for node in walk(function)
             for to, given in assigned(node)
-            if isinstance(to, ast.Name) and re.search(r"!= (\w+\.)*blank", ast.unparse(given), re.IGNORECASE)
+            if isinstance(to, ast.Name) and re.search(r"!= (\w+\.)*blank", unparse(given), re.IGNORECASE)
         }
         for node in calls(function):
             if called(node) in ("unique_consecutive", "groupby") and node.args:
-                given = ast.unparse(node.args[0])
+                given = unparse(node.args[0])
                 if given in kept or re.search(r"!= (\w+\.)*blank", given, re.IGNORECASE):
-                    yield ast.unparse(node), node
+                    yield unparse(node), node
 
 
 def gains_off_by_one(tree: ast.AST) -> Found:
     """Where a function counts ranks from one, and a gain divides by the logarithm of such a rank plus two."""
     from_one = [one for one in functions(tree) if "rank" in one.name.lower() and _counts_from_one(one)]
-    if not from_one or any(
-        re.search(r"- 1\b", ast.unparse(one)) for one in functions(tree) if "rank" in one.name.lower()
-    ):
+    if not from_one or any(re.search(r"- 1\b", unparse(one)) for one in functions(tree) if "rank" in one.name.lower()):
         return
     for function in functions(tree):
         for node in calls(function):
-            text = ast.unparse(node.args[0]) if called(node) == "log2" and node.args else ""
+            text = unparse(node.args[0]) if called(node) == "log2" and node.args else ""
             if re.fullmatch(r"(\w+\.)?ranks?(\.\w+\(\))? \+ 2(\.0)?", text) and not re.search(
-                r"ranks? -=? 1", ast.unparse(function)
+                r"ranks? -=? 1", unparse(function)
             ):
-                yield ast.unparse(node), node
+                yield unparse(node), node
 
 
 def _counts_from_one(function: ast.FunctionDef) -> bool:
     """Whether all that it returns is a count plus one: ``(scores > own).sum(1) + 1``."""
-    returned = [one.value for one in ast.walk(function) if isinstance(one, ast.Return) and one.value is not None]
+    returned = [one.value for one in walk(function) if isinstance(one, ast.Return) and one.value is not None]
     return bool(returned) and all(
         isinstance(one, ast.BinOp)
         and isinstance(one.op, ast.Add)
-        and "1" in (ast.unparse(one.left), ast.unparse(one.right))
-        and re.search(r"\.sum\(", ast.unparse(one))
+        and "1" in (unparse(one.left), unparse(one.right))
+        and re.search(r"\.sum\(", unparse(one))
         for one in returned
     )
 
@@ -417,16 +415,16 @@ def terms_scaled_apart(tree: ast.AST) -> Found:
     for function in functions(tree):
         products = {
             to.id
-            for node in ast.walk(function)
+            for node in walk(function)
             for to, given in assigned(node)
             if isinstance(to, ast.Name) and _is_product(given)
         }
-        for node in ast.walk(function):
+        for node in walk(function):
             if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add):
                 one, other = (_scaled(side) for side in (node.left, node.right))
                 both = [_products_in(part, products) for part, _ in (one, other)]
                 if all(both) and one[1] != other[1] and not _scales_queries(function):
-                    yield ast.unparse(node), node
+                    yield unparse(node), node
 
 
 def _is_product(value: ast.expr) -> bool:
@@ -438,10 +436,10 @@ def _scaled(value: ast.expr) -> tuple[ast.expr, bool]:
     if (
         isinstance(value, ast.BinOp)
         and isinstance(value.op, ast.Mult | ast.Div)
-        and _SCALE.fullmatch(ast.unparse(value.right))
+        and _SCALE.fullmatch(unparse(value.right))
     ):
         return value.left, True
-    if isinstance(value, ast.BinOp) and isinstance(value.op, ast.Mult) and _SCALE.fullmatch(ast.unparse(value.left)):
+    if isinstance(value, ast.BinOp) and isinstance(value.op, ast.Mult) and _SCALE.fullmatch(unparse(value.left)):
         return value.right, True
     return value, False
 
@@ -456,7 +454,7 @@ def _products_in(value: ast.expr, products: set[str]) -> bool:
 
 def _scales_queries(function: ast.FunctionDef) -> bool:
     """Whether queries are scaled before their products: then what is scaled here is another matter."""
-    return bool(re.search(r"\bq(uery|ueries)? (\*|/)=? |\bq(uery|ueries)? = .*(scale|sqrt)", ast.unparse(function)))
+    return bool(re.search(r"\bq(uery|ueries)? (\*|/)=? |\bq(uery|ueries)? = .*(scale|sqrt)", unparse(function)))
 
 
 THROWN = Slip(

@@ -6,6 +6,7 @@ import ast
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 
 Found = Iterator[tuple[str, ast.AST]]
 Rule = Callable[[ast.AST], Found]
@@ -53,6 +54,22 @@ SPLITS = re.compile(r"split|part|fold|divide|load|read|data", re.IGNORECASE)
 """What functions are called that make parts."""
 
 
+_REMEMBERED = 16_384
+"""Of so many nodes it is remembered what is in them: all rules read the same trees, and no rule changes one."""
+
+
+@lru_cache(_REMEMBERED)
+def walk(node: ast.AST) -> tuple[ast.AST, ...]:
+    """A node and all in it, as `ast.walk` gives them."""
+    return tuple(ast.walk(node))
+
+
+@lru_cache(_REMEMBERED)
+def unparse(node: ast.AST) -> str:
+    """The text of a node, as `ast.unparse` gives it."""
+    return ast.unparse(node)
+
+
 def assigned(node: ast.AST) -> list[tuple[ast.expr, ast.expr]]:
     """What an assignment, of one name or of several at once, gives to what; empty for anything else."""
     found: list[tuple[ast.expr, ast.expr]] = []
@@ -75,34 +92,36 @@ def blocks(function: ast.AST) -> Iterator[list[ast.stmt]]:
                     yield from blocks(statement)
 
 
-def functions(tree: ast.AST) -> list[ast.FunctionDef]:
-    return [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)]
+@lru_cache(_REMEMBERED)
+def functions(tree: ast.AST) -> tuple[ast.FunctionDef, ...]:
+    return tuple(node for node in walk(tree) if isinstance(node, ast.FunctionDef))
 
 
-def calls(tree: ast.AST) -> list[ast.Call]:
-    return [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
+@lru_cache(_REMEMBERED)
+def calls(tree: ast.AST) -> tuple[ast.Call, ...]:
+    return tuple(node for node in walk(tree) if isinstance(node, ast.Call))
 
 
 def called(node: ast.AST) -> str:
     """The name of what is called, without its owner: "softmax" of ``F.softmax(x)``; "" for what is no call."""
-    return ast.unparse(node.func).rpartition(".")[2] if isinstance(node, ast.Call) else ""
+    return unparse(node.func).rpartition(".")[2] if isinstance(node, ast.Call) else ""
 
 
-def inside(node: ast.AST) -> Iterator[ast.AST]:
+@lru_cache(_REMEMBERED)
+def inside(node: ast.AST) -> tuple[ast.AST, ...]:
     """A node and all in it, but what other functions hold."""
-    yield node
-    for child in ast.iter_child_nodes(node):
-        if not isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.Lambda):
-            yield from inside(child)
+    held = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda)
+    parts = (inside(child) for child in ast.iter_child_nodes(node) if not isinstance(child, held))
+    return (node, *(one for part in parts for one in part))
 
 
 def over_epochs(loop: ast.AST) -> bool:
-    return isinstance(loop, ast.For) and "epoch" in f"{ast.unparse(loop.target)} {ast.unparse(loop.iter)}"
+    return isinstance(loop, ast.For) and "epoch" in f"{unparse(loop.target)} {unparse(loop.iter)}"
 
 
 def named(function: ast.AST) -> Iterator[tuple[str, ast.expr]]:
     """What the names of a function are given, also by ``rank += 1``."""
-    for node in ast.walk(function):
+    for node in walk(function):
         if isinstance(node, ast.Assign) and len(node.targets) == 1 and isinstance(node.targets[0], ast.Name):
             yield node.targets[0].id, node.value
         elif isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Name):
@@ -110,7 +129,7 @@ def named(function: ast.AST) -> Iterator[tuple[str, ast.expr]]:
 
 
 def reads(node: ast.AST, name: str) -> bool:
-    return any(isinstance(one, ast.Name) and one.id == name and isinstance(one.ctx, ast.Load) for one in ast.walk(node))
+    return any(isinstance(one, ast.Name) and one.id == name and isinstance(one.ctx, ast.Load) for one in walk(node))
 
 
 def last_given(name: str, line: int, given_at: list[tuple[int, ast.expr, ast.expr]]) -> ast.expr | None:
@@ -118,7 +137,7 @@ def last_given(name: str, line: int, given_at: list[tuple[int, ast.expr, ast.exp
     before = [
         (at, given)
         for at, to, given in given_at
-        if at < line and any(isinstance(one, ast.Name) and one.id == name for one in ast.walk(to))
+        if at < line and any(isinstance(one, ast.Name) and one.id == name for one in walk(to))
     ]
     return max(before, key=lambda one: one[0], default=(0, None))[1]
 

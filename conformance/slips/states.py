@@ -8,24 +8,34 @@ import ast
 import re
 from collections.abc import Iterator
 
-from conformance.slips.slip import Found, Slip, assigned, blocks, called, calls, functions, inside, over_epochs
+from conformance.slips.slip import (
+    Found,
+    Slip,
+    assigned,
+    blocks,
+    called,
+    calls,
+    functions,
+    inside,
+    over_epochs,
+    unparse,
+    walk,
+)
 
 
 def rebuilt_from_config(tree: ast.AST) -> Found:
     """Where a function makes a model of the config in a folder, weights are saved by the file, and the function loads
     none."""
-    if ".save_pretrained(" not in ast.unparse(tree):
+    if ".save_pretrained(" not in unparse(tree):
         return
     for function in functions(tree):
-        if "load_state_dict" in ast.unparse(function):
+        if "load_state_dict" in unparse(function):
             continue
         for node in calls(function):
             inner = node.args[0] if len(node.args) == 1 else None
-            of_config = isinstance(inner, ast.Call) and re.fullmatch(
-                r"\w*Config\.from_pretrained", ast.unparse(inner.func)
-            )
-            if of_config and re.match(r"[A-Z]\w+|AutoModel\w*\.from_config", ast.unparse(node.func)):
-                yield ast.unparse(node), node
+            of_config = isinstance(inner, ast.Call) and re.fullmatch(r"\w*Config\.from_pretrained", unparse(inner.func))
+            if of_config and re.match(r"[A-Z]\w+|AutoModel\w*\.from_config", unparse(node.func)):
+                yield unparse(node), node
 
 
 _LOW_RANK = re.compile(r"(\w+_)?(lora_?)?(a|b|down|up)(_\w+)?", re.IGNORECASE)
@@ -34,26 +44,26 @@ _SCALES = re.compile(r"scal|alpha|\brank\b|/ self\.r\b", re.IGNORECASE)
 
 def merged_without_scale(tree: ast.AST) -> Found:
     """Where forward scales what two low-rank factors give, and what adds their product to a weight does not."""
-    for cls in (node for node in ast.walk(tree) if isinstance(node, ast.ClassDef)):
+    for cls in (node for node in walk(tree) if isinstance(node, ast.ClassDef)):
         methods = {one.name: one for one in cls.body if isinstance(one, ast.FunctionDef)}
-        forward = ast.unparse(methods["forward"]) if "forward" in methods else ""
+        forward = unparse(methods["forward"]) if "forward" in methods else ""
         if not _SCALES.search(forward):
             continue
         for name, method in methods.items():
-            adds = re.search(r"weight\b.*(\+=|\+|add_)|copy_", ast.unparse(method))
-            if name in ("forward", "__init__") or not adds or _SCALES.search(ast.unparse(method)):
+            adds = re.search(r"weight\b.*(\+=|\+|add_)|copy_", unparse(method))
+            if name in ("forward", "__init__") or not adds or _SCALES.search(unparse(method)):
                 continue
-            for node in ast.walk(method):
+            for node in walk(method):
                 factors = _factors(node)
                 if factors and all(re.search(rf"self\.{one}\b", forward) for one in factors):
-                    yield ast.unparse(node), node
+                    yield unparse(node), node
 
 
 def _factors(node: ast.AST) -> list[str]:
     """The two low-rank factors of the module itself that a node multiplies: ``self.lora_b @ self.lora_a``."""
     if not isinstance(node, ast.BinOp) or not isinstance(node.op, ast.MatMult):
         return []
-    named = [re.match(r"self\.(\w+)", ast.unparse(side)) for side in (node.left, node.right)]
+    named = [re.match(r"self\.(\w+)", unparse(side)) for side in (node.left, node.right)]
     names = [one[1] for one in named if one]
     return names if len(set(names)) == 2 and all(map(_LOW_RANK.fullmatch, names)) else []
 
@@ -67,19 +77,19 @@ _SLOW = 0.99
 def averaged_once_an_epoch(tree: ast.AST) -> Found:
     """Where an average of the weights that keeps 0.99 of itself, or more, is moved once an epoch, and not with each
     step."""
-    named = [(to, given) for node in ast.walk(tree) for to, given in _given(node)]
+    named = [(to, given) for node in walk(tree) for to, given in _given(node)]
     keeps = [given.value for to, given in named if _KEEPS.fullmatch(to) and isinstance(given, ast.Constant)]
     if not any(isinstance(one, float) and _SLOW <= one < 1 for one in keeps):
         return
-    for loop in (one for one in ast.walk(tree) if isinstance(one, ast.For) and over_epochs(one)):
+    for loop in (one for one in walk(tree) if isinstance(one, ast.For) and over_epochs(one)):
         inner = [one for one in inside(loop) if one is not loop and isinstance(one, ast.For | ast.While)]
-        in_batches = {id(node) for one in inner for node in ast.walk(one)}
+        in_batches = {id(node) for one in inner for node in walk(one)}
         moved = [one for one in inside(loop) if isinstance(one, ast.Call) and _moves_average(one)]
         asked = {called(one) for one in calls(loop)}
         elsewhere = [one for function in functions(tree) if function.name in asked for one in calls(function)]
         learns = any(called(one) == "backward" for one in [*calls(loop), *elsewhere])
         if learns and not any(id(one) in in_batches for one in moved) and not any(map(_moves_average, elsewhere)):
-            yield from ((ast.unparse(one), one) for one in moved)
+            yield from ((unparse(one), one) for one in moved)
 
 
 def averages_given_other_weights(tree: ast.AST) -> Found:
@@ -89,9 +99,9 @@ def averages_given_other_weights(tree: ast.AST) -> Found:
         own = [one for block in blocks(function) for one in block]
         for node in own:
             for to, given in assigned(node):
-                found = re.search(r"([\w.]+)\.state_dict\(\)", ast.unparse(given))
-                if found and re.search(r"best|kept|keep|snapshot", ast.unparse(to), re.IGNORECASE):
-                    kept.setdefault(ast.unparse(to), set()).add(found[1])
+                found = re.search(r"([\w.]+)\.state_dict\(\)", unparse(given))
+                if found and re.search(r"best|kept|keep|snapshot", unparse(to), re.IGNORECASE):
+                    kept.setdefault(unparse(to), set()).add(found[1])
         for call in (one.value for one in own if isinstance(one, ast.Expr)):
             if (
                 not isinstance(call, ast.Call)
@@ -100,18 +110,18 @@ def averages_given_other_weights(tree: ast.AST) -> Found:
                 or not isinstance(call.func, ast.Attribute)
             ):
                 continue
-            owner, sources = ast.unparse(call.func.value), kept.get(ast.unparse(call.args[0]), set())
+            owner, sources = unparse(call.func.value), kept.get(unparse(call.args[0]), set())
             is_average = re.search(r"(?<![a-z])(ema|averaged?|avg|swa)", owner)
             of_average = any(re.search(r"ema|average|avg|swa|shadow", one) for one in sources)
             if is_average and len(sources) == 1 and owner not in sources and not of_average:
-                yield f"{ast.unparse(call)}, kept of {min(sources)}", call
+                yield f"{unparse(call)}, kept of {min(sources)}", call
 
 
 def _given(node: ast.AST) -> Iterator[tuple[str, ast.expr]]:
     """What names, parameters and keywords are given."""
     if isinstance(node, ast.Assign | ast.AnnAssign) and node.value is not None:
         for to in node.targets if isinstance(node, ast.Assign) else [node.target]:
-            yield ast.unparse(to).rpartition(".")[2], node.value
+            yield unparse(to).rpartition(".")[2], node.value
     elif isinstance(node, ast.arguments):
         plain = [*node.posonlyargs, *node.args]
         yield from ((one.arg, value) for one, value in zip(plain[::-1], node.defaults[::-1], strict=False))
@@ -122,7 +132,7 @@ def _given(node: ast.AST) -> Iterator[tuple[str, ast.expr]]:
 
 def _moves_average(call: ast.Call) -> bool:
     """``ema.update(model)``, ``update_ema(ema, model)``: an average and what moves it."""
-    of = ast.unparse(call.func.value) if isinstance(call.func, ast.Attribute) else ""
+    of = unparse(call.func.value) if isinstance(call.func, ast.Attribute) else ""
     is_update = re.fullmatch(r"update\w*|step", called(call)) is not None
     if of:
         return is_update and _AVERAGE.fullmatch(of) is not None
@@ -139,17 +149,15 @@ _FITS = re.compile(r"_?(fit|calibrat|estimate|standardi)\w*")
 
 def statistics_not_saved(tree: ast.AST) -> Found:
     """Where a module keeps statistics that a method fits in a buffer that is no part of its state."""
-    for cls in (node for node in ast.walk(tree) if isinstance(node, ast.ClassDef)):
-        fitting = [
-            ast.unparse(one) for one in cls.body if isinstance(one, ast.FunctionDef) and _FITS.fullmatch(one.name)
-        ]
+    for cls in (node for node in walk(tree) if isinstance(node, ast.ClassDef)):
+        fitting = [unparse(one) for one in cls.body if isinstance(one, ast.FunctionDef) and _FITS.fullmatch(one.name)]
         for node in calls(cls):
-            if ast.unparse(node.func) != "self.register_buffer" or not _is_left_out(node):
+            if unparse(node.func) != "self.register_buffer" or not _is_left_out(node):
                 continue
             name = str(node.args[0].value) if node.args and isinstance(node.args[0], ast.Constant) else ""
             written = rf"self\.{name}(\.data)?(\[[^\]]*\])?(\.(copy_|fill_)\(| = )"
             if _STATISTICS.fullmatch(name) and any(re.search(written, text) for text in fitting):
-                yield ast.unparse(node), node
+                yield unparse(node), node
 
 
 def _is_left_out(node: ast.Call) -> bool:

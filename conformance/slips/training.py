@@ -19,6 +19,8 @@ from conformance.slips.slip import (
     functions,
     inside,
     over_epochs,
+    unparse,
+    walk,
 )
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef | ast.Module
@@ -31,7 +33,7 @@ _ACCUMULATES = re.compile(r"%|accum", re.IGNORECASE)
 
 def _scopes(tree: ast.AST) -> Iterator[Function]:
     """The functions of a file, and the file itself."""
-    return (node for node in ast.walk(tree) if isinstance(node, Function))
+    return (node for node in walk(tree) if isinstance(node, Function))
 
 
 def _loops(function: Function) -> Iterator[Loop]:
@@ -47,25 +49,25 @@ def _calls_of(node: ast.AST, method: str, of: re.Pattern[str] | None = None) -> 
         if isinstance(one, ast.Call)
         and isinstance(one.func, ast.Attribute)
         and one.func.attr == method
-        and (of is None or of.fullmatch(ast.unparse(one.func.value)) is not None)
+        and (of is None or of.fullmatch(unparse(one.func.value)) is not None)
     ]
 
 
 def _steps(node: ast.AST) -> list[ast.Call]:
     """The steps of an optimizer, also those that a gradient scaler makes."""
-    scaled = [one for one in _calls_of(node, "step") if one.args and _OPTIMIZER.fullmatch(ast.unparse(one.args[0]))]
+    scaled = [one for one in _calls_of(node, "step") if one.args and _OPTIMIZER.fullmatch(unparse(one.args[0]))]
     own = [one for one in _calls_of(node, "step", _OPTIMIZER) if not _SCHEDULE.fullmatch(_owner(one))]
     return [*own, *(one for one in scaled if one not in own)]
 
 
 def _owner(call: ast.Call) -> str:
-    return ast.unparse(call.func.value) if isinstance(call.func, ast.Attribute) else ""
+    return unparse(call.func.value) if isinstance(call.func, ast.Attribute) else ""
 
 
 def _clips(node: ast.AST) -> list[ast.Call]:
     names = ("clip_grad_norm_", "clip_grad_value_")
     found = (one for one in inside(node) if isinstance(one, ast.Call))
-    return [one for one in found if ast.unparse(one.func).rpartition(".")[2] in names]
+    return [one for one in found if unparse(one.func).rpartition(".")[2] in names]
 
 
 def _flat(block: list[ast.stmt]) -> list[ast.stmt]:
@@ -98,9 +100,9 @@ def _cleared_each_pass(loop: Loop) -> Found:
     clears = [call for one in body if _plain(one) for call in _calls_of(one, "zero_grad")]
     steps_now = [call for one in body if _plain(one) for call in _steps(one)]
     later = [one.test for one in body if isinstance(one, ast.If) and _steps(one)]
-    waits = [test for test in later if _ACCUMULATES.search(ast.unparse(test))]
+    waits = [test for test in later if _ACCUMULATES.search(unparse(test))]
     if clears and not steps_now and waits and any(_calls_of(one, "backward") for one in body):
-        yield f"{ast.unparse(clears[0])} in each pass, a step where {ast.unparse(waits[0])}", clears[0]
+        yield f"{unparse(clears[0])} in each pass, a step where {unparse(waits[0])}", clears[0]
 
 
 def _cleared_before_the_step(block: list[ast.stmt]) -> Found:
@@ -116,12 +118,12 @@ def _cleared_before_the_step(block: list[ast.stmt]) -> Found:
     marks.sort(key=lambda mark: (mark[1].lineno, mark[1].col_offset))
     for (first, _), (second, clear), (third, _) in zip(marks, marks[1:], marks[2:], strict=False):
         if (first, second, third) == ("backward", "clear", "step"):
-            yield f"{ast.unparse(clear)} between backward() and step()", clear
+            yield f"{unparse(clear)} between backward() and step()", clear
 
 
 def never_cleared(tree: ast.AST) -> Found:
     """Where a loop makes backward passes and steps, and nothing in the file clears gradients."""
-    text = ast.unparse(tree)
+    text = unparse(tree)
     if re.search(r"zero_grad|\.grad\s*=|grad\.(zero_|detach_)|\.zero_\(|autograd\.grad|set_to_none", text):
         return
     for function in _scopes(tree):
@@ -130,7 +132,7 @@ def never_cleared(tree: ast.AST) -> Found:
             passes = [call for one in body if _plain(one) for call in _calls_of(one, "backward")]
             steps = [call for one in body if _plain(one) for call in _steps(one)]
             if passes and steps:
-                yield f"{ast.unparse(steps[0])} without zero_grad()", steps[0]
+                yield f"{unparse(steps[0])} without zero_grad()", steps[0]
 
 
 # --- clipping -------------------------------------------------------------------------------------
@@ -148,7 +150,7 @@ def clipped_too_late(tree: ast.AST) -> Found:
                 )
                 is_behind = used >= 0 and bool(_steps(before[used])) and not any(map(_steps, behind))
                 if _clips(one) and is_behind and any(_calls_of(other, "backward") for other in before[:used]):
-                    yield f"{ast.unparse(_clips(one)[0])} behind step()", one
+                    yield f"{unparse(_clips(one)[0])} behind step()", one
 
 
 # --- what is kept as the best ---------------------------------------------------------------------
@@ -161,21 +163,21 @@ def kept_by_reference(tree: ast.AST) -> Found:
         loaded = [call for one in function.body for call in _calls_of(one, "load_state_dict")]
         saved = [call for one in function.body for call in _calls_of(one, "save")]
         for loop in _loops(function):
-            learns = re.search(r"\.step\(|\.backward\(|train\w*\(|fit\w*\(|epoch", ast.unparse(loop))
-            sometimes = {one for test in ast.walk(loop) if isinstance(test, ast.If) for one in ast.walk(test)}
+            learns = re.search(r"\.step\(|\.backward\(|train\w*\(|fit\w*\(|epoch", unparse(loop))
+            sometimes = {one for test in walk(loop) if isinstance(test, ast.If) for one in walk(test)}
             for node in inside(loop) if learns else ():
                 for to, given in assigned(node):
                     name = to.id if isinstance(to, ast.Name) else ""
                     later = [*loaded, *(saved if node in sometimes else ())]
                     again = [c for c in later if name in _states_of(c) and c.lineno > _end(loop)]
                     if name and again and _is_state(given):
-                        yield f"{name} = {ast.unparse(given)}", node
+                        yield f"{name} = {unparse(given)}", node
 
 
 def _states_of(call: ast.Call) -> list[str]:
     """What a call that loads or saves is given first, or the values of the dict that it is given."""
     first = call.args[0] if call.args else None
-    return [ast.unparse(one) for one in (first.values if isinstance(first, ast.Dict) else [first] if first else [])]
+    return [unparse(one) for one in (first.values if isinstance(first, ast.Dict) else [first] if first else [])]
 
 
 def _end(loop: Loop) -> int:
@@ -185,10 +187,10 @@ def _end(loop: Loop) -> int:
 def _is_state(given: ast.expr) -> bool:
     """Whether it is ``model.state_dict()``, as it is or in a new dict of the same tensors."""
     if isinstance(given, ast.DictComp):
-        held = ast.unparse(given.value)
+        held = unparse(given.value)
         same = re.fullmatch(r"\w+(\.(data|detach\(\)))*", held) is not None
-        return same and "state_dict()" in ast.unparse(given.generators[0].iter)
-    if isinstance(given, ast.Call) and ast.unparse(given.func) in ("dict", "OrderedDict", "copy.copy"):
+        return same and "state_dict()" in unparse(given.generators[0].iter)
+    if isinstance(given, ast.Call) and unparse(given.func) in ("dict", "OrderedDict", "copy.copy"):
         return len(given.args) == 1 and _is_state(given.args[0])
     return isinstance(given, ast.Call) and isinstance(given.func, ast.Attribute) and given.func.attr == "state_dict"
 
@@ -202,7 +204,7 @@ def worst_kept(tree: ast.AST) -> Found:
     way round; or where a loss takes the place of a smaller best one."""
     for function in _scopes(tree):
         nodes = [node for statement in function.body for node in inside(statement)]
-        given = [(ast.unparse(to), ast.unparse(value)) for node in nodes for to, value in assigned(node)]
+        given = [(unparse(to), unparse(value)) for node in nodes for to, value in assigned(node)]
         first = dict(reversed(given))
         for test in (node for node in nodes if isinstance(node, ast.If)):
             for best, written in _worse_taken(test, first):
@@ -219,10 +221,8 @@ def _worse_taken(test: ast.If, first: dict[str, str]) -> Iterator[tuple[str, str
         return
     rises = isinstance(sign, ast.Gt | ast.GtE)
     for best, new, larger in ((right, left, rises), (left, right, not rises)):
-        name, taken = ast.unparse(best), ast.unparse(new)
-        kept = any(
-            ast.unparse(to) == name and ast.unparse(value) == taken for one in test.body for to, value in assigned(one)
-        )
+        name, taken = unparse(best), unparse(new)
+        kept = any(unparse(to) == name and unparse(value) == taken for one in test.body for to, value in assigned(one))
         begins = first.get(name, "")
         high, low = _HIGH.fullmatch(begins) is not None, _LOW.fullmatch(begins) is not None
         falls, gains = FALLS.search(taken) is not None, RISES.search(taken) is not None
@@ -231,7 +231,7 @@ def _worse_taken(test: ast.If, first: dict[str, str]) -> Iterator[tuple[str, str
         is_best = "best" in name.lower()  # the largest loss may be asked for, too
         worse = is_best and falls != gains and falls == larger and (high or low) and not taken.startswith("-")
         if kept and (never or worse):
-            yield name, f"{ast.unparse(test.test)}, from {begins} on"
+            yield name, f"{unparse(test.test)}, from {begins} on"
 
 
 # --- schedules ------------------------------------------------------------------------------------
@@ -268,22 +268,20 @@ def schedules_of_other_steps(tree: ast.AST) -> Found:
 
 def _group(call: ast.Call, loops: list[Loop]) -> str:
     """How many batches pass before a call, as it is written: ``accum`` of ``if (i + 1) % accum == 0``; "" for one."""
-    for test in (one for loop in loops for one in ast.walk(loop) if isinstance(one, ast.If)):
-        if any(one is call for statement in test.body for one in ast.walk(statement)):
-            for one in ast.walk(test.test):
+    for test in (one for loop in loops for one in walk(loop) if isinstance(one, ast.If)):
+        if any(one is call for statement in test.body for one in walk(statement)):
+            for one in walk(test.test):
                 if isinstance(one, ast.BinOp) and isinstance(one.op, ast.Mod):
-                    return ast.unparse(one.right)
+                    return unparse(one.right)
     return ""
 
 
 def _divides_a_count(function: Function, group: str) -> bool:
     """Whether something else than a loss is divided by the size of a group: a number of steps."""
     divisions = (
-        node
-        for node in ast.walk(function)
-        if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Div | ast.FloorDiv)
+        node for node in walk(function) if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Div | ast.FloorDiv)
     )
-    return any(ast.unparse(one.right) == group and "loss" not in ast.unparse(one.left) for one in divisions)
+    return any(unparse(one.right) == group and "loss" not in unparse(one.left) for one in divisions)
 
 
 def _lengths(function: Function) -> set[str]:
@@ -296,17 +294,17 @@ def _lengths(function: Function) -> set[str]:
             for to, given in assigned(node):
                 if isinstance(to, ast.Name) and (_is_product(given) or _reads_any(given, found)):
                     found.add(to.id)
-    inner = (one for node in function.body for one in ast.walk(node) if isinstance(one, ast.FunctionDef))
+    inner = (one for node in function.body for one in walk(node) if isinstance(one, ast.FunctionDef))
     return found | {one.name for one in inner if _reads_any(one, found)}
 
 
 def _reads_any(node: ast.AST, names: set[str]) -> bool:
     """Whether it computes with one of these names, or is one of them."""
-    return any(isinstance(one, ast.Name) and one.id in names for one in ast.walk(node))
+    return any(isinstance(one, ast.Name) and one.id in names for one in walk(node))
 
 
 def _is_product(value: ast.expr) -> bool:
-    text = ast.unparse(value)
+    text = unparse(value)
     return (
         isinstance(value, ast.BinOp) and isinstance(value.op, ast.Mult) and "len(" in text and "epoch" in text.lower()
     )
@@ -317,8 +315,8 @@ def _schedules(function: Function) -> Iterator[tuple[str, ast.Call]]:
         for node in inside(one):
             for to, given in assigned(node):
                 for name in to.elts if isinstance(to, ast.Tuple) else [to]:
-                    if isinstance(given, ast.Call) and _SCHEDULE.fullmatch(ast.unparse(name)):
-                        yield ast.unparse(name), given
+                    if isinstance(given, ast.Call) and _SCHEDULE.fullmatch(unparse(name)):
+                        yield unparse(name), given
 
 
 def _counts(made: ast.Call, products: set[str]) -> str:
@@ -327,38 +325,38 @@ def _counts(made: ast.Call, products: set[str]) -> str:
     if any(_reads_any(one, products) or _is_product(one) for one in given):
         return "batches"
     lengths = [word.value for word in made.keywords if word.arg and _LENGTHS.fullmatch(word.arg)]
-    if ast.unparse(made.func).endswith("CosineAnnealingLR"):
+    if unparse(made.func).endswith("CosineAnnealingLR"):
         lengths += made.args[1:2]
-    return "epochs" if any(_EPOCHS.fullmatch(ast.unparse(one)) for one in lengths) else ""
+    return "epochs" if any(_EPOCHS.fullmatch(unparse(one)) for one in lengths) else ""
 
 
 def _short(made: ast.Call) -> str:
-    text = ast.unparse(made)
+    text = unparse(made)
     return text if len(text) < 80 else text[:77] + "..."
 
 
 def rates_in_whole_numbers(tree: ast.AST) -> Found:
     """Where the share of a warm-up that is over is divided without a rest: it is 0 until the last step."""
-    for node in ast.walk(tree):
+    for node in walk(tree):
         if isinstance(node, ast.BinOp) and isinstance(node.op, ast.FloorDiv):
-            by = re.fullmatch(r"(max\(1, )?([\w.]+_)?warm_?up\w*\)?", ast.unparse(node.right).rpartition("self.")[2])
-            if by and re.search(r"\b((\w+_)?(step|epoch|iter|iteration)(_\w+)?|it|[nsti])\b", ast.unparse(node.left)):
-                yield ast.unparse(node), node
+            by = re.fullmatch(r"(max\(1, )?([\w.]+_)?warm_?up\w*\)?", unparse(node.right).rpartition("self.")[2])
+            if by and re.search(r"\b((\w+_)?(step|epoch|iter|iteration)(_\w+)?|it|[nsti])\b", unparse(node.left)):
+                yield unparse(node), node
 
 
 def plateau_turned_round(tree: ast.AST) -> Found:
     """Where ReduceLROnPlateau waits for a loss to rise, or for a share of hits to fall."""
     modes: dict[str, str] = {}
-    for node in ast.walk(tree):
+    for node in walk(tree):
         called = node.value if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call) else None
-        if called is not None and ast.unparse(called.func).endswith("ReduceLROnPlateau"):
+        if called is not None and unparse(called.func).endswith("ReduceLROnPlateau"):
             given = [word.value for word in called.keywords if word.arg == "mode"] or called.args[1:2]
             said_so = given[0].value if given and isinstance(given[0], ast.Constant) else "" if given else "min"
-            modes[ast.unparse(node.targets[0])] = str(said_so)  # type: ignore[attr-defined]
-    for node in ast.walk(tree):
+            modes[unparse(node.targets[0])] = str(said_so)  # type: ignore[attr-defined]
+    for node in walk(tree):
         is_step = isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "step"
-        if is_step and len(node.args) == 1 and modes.get(ast.unparse(node.func.value)):  # type: ignore[attr-defined]
-            mode, said = modes[ast.unparse(node.func.value)], ast.unparse(node.args[0])  # type: ignore[attr-defined]
+        if is_step and len(node.args) == 1 and modes.get(unparse(node.func.value)):  # type: ignore[attr-defined]
+            mode, said = modes[unparse(node.func.value)], unparse(node.args[0])  # type: ignore[attr-defined]
             falls, rises = (one.search(said) is not None for one in (FALLS, RISES))
             is_negative = isinstance(node.args[0], ast.UnaryOp) or said.startswith("1")  # type: ignore[attr-defined]
             if falls != rises and not is_negative and mode == ("max" if falls else "min"):
@@ -368,7 +366,7 @@ def plateau_turned_round(tree: ast.AST) -> Found:
 def steps_of_passes(tree: ast.AST) -> Found:
     """Where the number of a step, which a planned rate is asked for, goes up with each backward pass, the optimizer
     steps once for several, and the plan counts groups of them."""
-    text = ast.unparse(tree)
+    text = unparse(tree)
     planned = re.search(r"= .*(/|//) ?(\w+\.)?\w*accum\w*|ceil\(.*/ ?(\w+\.)?\w*accum", text)
     told: set[ast.AST] = set()
     for function in _scopes(tree) if planned else ():
@@ -380,19 +378,19 @@ def steps_of_passes(tree: ast.AST) -> Found:
                 if not _calls_of(inner, "backward") or _steps(inner):
                     continue
                 for node in inside(inner):
-                    is_one = isinstance(node, ast.AugAssign) and ast.unparse(node.value) == "1"
-                    if is_one and node not in told and ast.unparse(node.target) in asked:  # type: ignore[attr-defined]
+                    is_one = isinstance(node, ast.AugAssign) and unparse(node.value) == "1"
+                    if is_one and node not in told and unparse(node.target) in asked:  # type: ignore[attr-defined]
                         told.add(node)
-                        yield f"{ast.unparse(node)} with each backward pass", node
+                        yield f"{unparse(node)} with each backward pass", node
 
 
 def _asked_for_rates(loop: Loop) -> set[str]:
     """The names that a rate of learning is computed from: ``group["lr"] = lr_at(step, total)``."""
     found: set[str] = set()
-    for node in ast.walk(loop):
+    for node in walk(loop):
         for to, given in assigned(node):
-            if re.search(r"\blr\b", ast.unparse(to)) and isinstance(given, ast.Call):
-                found |= {one.id for one in ast.walk(given) if isinstance(one, ast.Name)}
+            if re.search(r"\blr\b", unparse(to)) and isinstance(given, ast.Call):
+                found |= {one.id for one in walk(given) if isinstance(one, ast.Name)}
     return found
 
 
@@ -405,21 +403,21 @@ _JUDGES = re.compile(r"val|valid|test|dev|eval|sampl|predict", re.IGNORECASE)
 
 def epochs_alike(tree: ast.AST) -> Found:
     """Where each epoch makes a random generator anew from one seed, and hands it to what makes training batches."""
-    for loop in (node for node in ast.walk(tree) if isinstance(node, ast.For) and over_epochs(node)):
+    for loop in (node for node in walk(tree) if isinstance(node, ast.For) and over_epochs(node)):
         if called(loop.iter) not in ("tqdm", "trange", "range", "count"):
             continue
-        changes = {one.id for one in ast.walk(loop.target) if isinstance(one, ast.Name)}
-        for call in (one for one in ast.walk(loop) if isinstance(one, ast.Call)):
-            name = ast.unparse(call.func)
-            if not _LEARNS.fullmatch(name.rpartition(".")[2]) or _JUDGES.search(ast.unparse(call)):
+        changes = {one.id for one in walk(loop.target) if isinstance(one, ast.Name)}
+        for call in (one for one in walk(loop) if isinstance(one, ast.Call)):
+            name = unparse(call.func)
+            if not _LEARNS.fullmatch(name.rpartition(".")[2]) or _JUDGES.search(unparse(call)):
                 continue
             given = [*call.args, *(word.value for word in call.keywords)]
             for made in (one for one in given if isinstance(one, ast.Call)):
                 seeds = made.args[:1]
-                if not seeds or not _RANDOM.fullmatch(ast.unparse(made.func).removeprefix("torch.Generator().")):
+                if not seeds or not _RANDOM.fullmatch(unparse(made.func).removeprefix("torch.Generator().")):
                     continue
-                if not any(isinstance(one, ast.Name) and one.id in changes for one in ast.walk(seeds[0])):
-                    yield ast.unparse(made), made
+                if not any(isinstance(one, ast.Name) and one.id in changes for one in walk(seeds[0])):
+                    yield unparse(made), made
         yield from _made_anew(loop, changes)
 
 
@@ -431,11 +429,11 @@ def _made_anew(loop: ast.For, changes: set[str]) -> Found:
         for to, given in assigned(statement):
             if not isinstance(given, ast.Call) or not given.args or not isinstance(to, ast.Name):
                 continue
-            is_seeded = _RANDOM.fullmatch(ast.unparse(given.func).removeprefix("torch.Generator()."))
-            same = not any(isinstance(one, ast.Name) and one.id in changes for one in ast.walk(given.args[0]))
+            is_seeded = _RANDOM.fullmatch(unparse(given.func).removeprefix("torch.Generator()."))
+            same = not any(isinstance(one, ast.Name) and one.id in changes for one in walk(given.args[0]))
             orders = rf"\b{to.id}\.(permutation|shuffle|sample)\(|randperm\([^)]*\b{to.id}\b"
-            if is_seeded and same and re.search(orders, ast.unparse(loop)):
-                yield ast.unparse(statement), statement
+            if is_seeded and same and re.search(orders, unparse(loop)):
+                yield unparse(statement), statement
 
 
 GRADIENTS = Slip(

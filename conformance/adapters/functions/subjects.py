@@ -7,6 +7,7 @@ import re
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from types import FunctionType
 from typing import Any
 
@@ -60,10 +61,14 @@ class FunctionSubject(TorchSubject):
 
 def source_of(found: Any) -> str:
     """The text of a function or class; empty where there is none."""
+    code: Any = inspect.unwrap(found) if callable(found) else type(found)
     try:
-        return inspect.getsource(inspect.unwrap(found) if callable(found) else type(found))
+        return _source(code)
     except (OSError, TypeError):
         return ""
+
+
+_source = lru_cache(4096)(inspect.getsource)
 
 
 def file_of(found: Any) -> str:

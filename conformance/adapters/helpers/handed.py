@@ -6,7 +6,8 @@ import inspect
 import re
 import sys
 from collections.abc import Callable
-from types import MethodType
+from functools import cache
+from types import MethodType, ModuleType
 from typing import Any
 
 from conformance.adapters.whole.usage import surroundings
@@ -29,4 +30,10 @@ def _is_handed(name: str, module: str) -> bool:
     if found is None or not getattr(found, "__file__", None):
         return False
     handed = re.compile(_HANDED.format(name=re.escape(name)))
-    return any(COLLATES in source.text and handed.search(source.text) for source in surroundings(found).sources)
+    return any(handed.search(text) for text in _loading(found))
+
+
+@cache
+def _loading(module: ModuleType) -> tuple[str, ...]:
+    """The texts around a module that hand anything to a loader."""
+    return tuple(source.text for source in surroundings(module).sources if COLLATES in source.text)
