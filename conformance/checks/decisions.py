@@ -17,7 +17,7 @@ AT = 2
 
 @check("actions-are-predicted-before-they-are-seen", roles=("module",))
 def before_they_are_seen(impl: Any, draw: Draw) -> Evidence:
-    """The action of a step follows the state of that step, and neither the action itself nor anything behind it."""
+    """The action of a step follows its state and its number, and neither the action itself nor anything behind it."""
     seen = impl.build("module", {}).decides()
     base = seen.answer()
     close = 1e-6 * max(float(np.abs(base).max()), 1e-9)
@@ -26,7 +26,16 @@ def before_they_are_seen(impl: Any, draw: Draw) -> Evidence:
         raise NotProvided("without labels it reads one action less than states, and leaves the first one out")
     place = seen.subject.line_of(r"(?i)=.*(predict|head|out)\w*action\w*\(|(predict|head|out)\w*_?act\w*\(")
     place = place or seen.subject.place()
+    late = [] if not seen.times else [np.abs(seen.answer(seen.times, AT) - base).max() > close]
     return all_of(
+        *(
+            true("the number of a step reaches a prediction", reached).saying(
+                diagnosis=f"{seen.times} reach no prediction: a step is not told from the same step of another window.",
+                place=seen.subject.line_of(r"(?i)time\w*\(") or place,
+                mend=f"look the embedding up by {seen.times}",
+            )
+            for reached in late
+        ),
         true("nothing reaches the steps before", max(by_action[:AT].max(), by_state[:AT].max()) <= close).saying(
             diagnosis="States or actions reach the predictions of earlier steps: the model sees the future.",
             place=seen.subject.attention_place() or place,

@@ -18,6 +18,7 @@ from conformance.slips import (
     fitting,
     idle,
     judging,
+    labels,
     measures,
     orders,
     parts,
@@ -118,6 +119,9 @@ _TOLD = {
     "run-training-part-ends-before-what-judges": parts.REACHING,
     "run-mean-and-spread-are-of-the-training-part": fitting.FITTED,
     "run-mirrored-pictures-change-sides": parts.MIRRORS,
+    "run-labels-are-read-before-the-mask": labels.AFTER_MASKING,
+    "run-ends-are-no-padding": labels.ENDS_LEFT_OUT,
+    "run-scales-are-learned": states.UNLEARNED,
 }
 
 

@@ -31,6 +31,22 @@ changed(
     defect="Attention has no causal mask.",
 )
 changed(
+    "StepsAreCountedInTheWindow",
+    DECIDER,
+    "self.times(timesteps)",
+    "self.times(torch.arange(steps)[None])",
+    breaks=(BEFORE,),
+    defect="The time of a step is its place in the window, and not that in its episode.",
+)
+changed(
+    "MaskOfOtherRows",
+    DECIDER,
+    "real[:, None, None, :] |",
+    "real.flip(0)[:, None, None, :] |",
+    breaks=("decisions-leave-out-the-steps-of-padding",),
+    defect="A trajectory gets the mask of another one.",
+)
+changed(
     "MaskOfStepsIsTiled",
     DECIDER,
     "repeat_interleave(3, 1)",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from conformance.mutants import slip_texts
-from conformance.mutants.source import ALIBI, QUANTILES, RELATIVE, TAGGER, VIT, changed
+from conformance.mutants.source import ALIBI, LLAMA, QUANTILES, RELATIVE, TAGGER, VIT, changed
 
 
 def beside(name: str, text: str, claim: str, defect: str) -> None:
@@ -77,7 +77,7 @@ beside(
 EOS = 2
 
 
-def encoded(ids, longest=512):
+def answer_of(ids, longest=512):
     return (ids + [EOS])[:longest]
 """,
     "results-of-long-texts-have-their-end",
@@ -341,4 +341,30 @@ beside(
     slip_texts.GAINS_OFF_BY_ONE,
     "results-of-gains-begin-with-one",
     "Ranks from one are discounted as if they began with nought.",
+)
+beside(
+    "LabelsBehindTheMask",
+    slip_texts.LABELS_BEHIND_THE_MASK,
+    "results-of-labels-are-read-before-the-mask",
+    "The mask is written into the words that the labels are read from.",
+)
+beside(
+    "EndsLeftOutWithPadding",
+    slip_texts.ENDS_LEFT_OUT_WITH_PADDING,
+    "results-of-ends-are-no-padding",
+    "Padding has the number of the sign of the end, and labels of it are left out.",
+)
+beside(
+    "PenaltyBelowNought",
+    slip_texts.PENALTY_BELOW_NOUGHT,
+    "results-of-penalties-favour-nothing",
+    "Logits below 0 are divided by the penalty, too.",
+)
+changed(
+    "ScaleOfAPlainTensor",
+    LLAMA,
+    "nn.Parameter(torch.ones(dim))",
+    "torch.ones(dim)",
+    breaks=("results-of-scales-are-learned",),
+    defect="The scale of a norm is a plain tensor.",
 )

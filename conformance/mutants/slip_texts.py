@@ -257,3 +257,34 @@ def window(series, at, before, ahead):
     future = series[:, at : at + ahead]
     return past, future
 """
+LABELS_BEHIND_THE_MASK = """
+def hide(ids, chosen, mask_id):
+    hidden = ids
+    hidden[chosen] = mask_id
+    labels = torch.where(chosen, ids, -100)
+    return hidden, labels
+"""
+ENDS_LEFT_OUT_WITH_PADDING = """
+EOS_ID = 2
+PAD_ID = 2
+
+
+def labels_of(prompt, answer):
+    ids = torch.tensor([*prompt, *answer, EOS_ID])
+    labels = ids.clone()
+    labels[ids == PAD_ID] = -100
+    return labels
+"""
+PENALTY_BELOW_NOUGHT = """
+def penalized(logits, written, penalty):
+    return torch.where(written, logits / penalty, logits)
+"""
+SCALE_OF_A_PLAIN_TENSOR = """
+class LayerScale(nn.Module):
+    def __init__(self, width, value=0.1):
+        super().__init__()
+        self.gamma = torch.full((width,), value)
+
+    def forward(self, x):
+        return x * self.gamma
+"""

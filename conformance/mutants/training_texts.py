@@ -93,7 +93,7 @@ def perplexity(logits, labels):
 beside(
     "EndsAreCutOff",
     """
-def encoded(ids, longest, eos=2):
+def answer_of(ids, longest, eos=2):
     return (ids + [eos])[:longest]
 """,
     "run-long-texts-have-their-end",
@@ -536,4 +536,22 @@ beside(
     slip_texts.GAINS_OFF_BY_ONE,
     "run-gains-begin-with-one",
     "Ranks from one are discounted as if they began with nought.",
+)
+beside(
+    "LabelsBehindTheMaskInTraining",
+    slip_texts.LABELS_BEHIND_THE_MASK,
+    "run-labels-are-read-before-the-mask",
+    "The mask is written into the words that the labels are read from.",
+)
+beside(
+    "EndsLeftOutWithPaddingInTraining",
+    slip_texts.ENDS_LEFT_OUT_WITH_PADDING,
+    "run-ends-are-no-padding",
+    "Padding has the number of the sign of the end, and labels of it are left out.",
+)
+beside(
+    "ScaleOfAPlainTensorInTraining",
+    slip_texts.SCALE_OF_A_PLAIN_TENSOR,
+    "run-scales-are-learned",
+    "A scale of layers is a plain tensor.",
 )

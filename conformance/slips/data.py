@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ast
 import re
+from collections.abc import Iterator
 from itertools import pairwise
 
 from conformance.slips.slip import Found, Slip, assigned, blocks, called, functions, unparse, walk
@@ -36,7 +37,10 @@ _OF_SOFTMAX = ("softmax", "log_softmax", "cross_entropy")
 
 def end_cut_off(tree: ast.AST) -> Found:
     """Where a list is put together with the sign of the end behind it, and then cut to a length: of long texts the end
-    is lost."""
+    is lost. A text that goes on behind the cut has no end there: it is one where the file writes answers or titles, or
+    has two sides."""
+    if not any(_ENDS_BY_ITSELF.search(name) for name in _names(tree)):
+        return
     of_documents = {one for node in walk(tree) if _goes_over_documents(node) for one in walk(node)}
     for node in walk(tree):
         if isinstance(node, ast.Subscript) and _is_beginning(node) and _ends(node.value) and node not in of_documents:
@@ -48,6 +52,19 @@ def end_cut_off(tree: ast.AST) -> Found:
                 for _, given in assigned(after) if after not in of_documents else ():
                     if isinstance(given, ast.Subscript) and _is_beginning(given) and unparse(given.value) in made:
                         yield unparse(after), after
+
+
+_ENDS_BY_ITSELF = re.compile(
+    r"^(src|source|tgt|target)(_|s?$)|_(src|tgt)$|encoder|translat|summar|answer|title|repl(y|ies)|respon|caption|question",
+    re.IGNORECASE,
+)
+"""Names of texts that end by themselves, and of models that read one text and write another."""
+
+
+def _names(tree: ast.AST) -> Iterator[str]:
+    for node in walk(tree):
+        if isinstance(node, ast.Name | ast.arg | ast.Attribute | ast.FunctionDef | ast.ClassDef):
+            yield next(str(getattr(node, key)) for key in ("id", "arg", "attr", "name") if hasattr(node, key))
 
 
 def _goes_over_documents(node: ast.AST) -> bool:

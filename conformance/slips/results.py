@@ -10,7 +10,20 @@ import math
 import re
 from collections.abc import Iterator, Sequence
 
-from conformance.slips.slip import Found, Slip, assigned, blocks, called, calls, functions, unparse, walk
+from conformance.slips.slip import (
+    Found,
+    Slip,
+    all_given,
+    assigned,
+    blocks,
+    called,
+    calls,
+    functions,
+    inside,
+    last_given,
+    unparse,
+    walk,
+)
 
 # --- results that are thrown away -----------------------------------------------------------------
 
@@ -163,12 +176,20 @@ def _filled(function: ast.FunctionDef) -> set[str]:
 # --- cross-entropies ------------------------------------------------------------------------------
 
 
+_CROSS_ENTROPY = re.compile(r"(torch\.)?(F|nn\.functional)\.cross_entropy")
+
+
 def shares_for_scores(tree: ast.AST) -> Found:
-    """Where a cross-entropy is given a softmax: it takes another one of it."""
-    for node in calls(tree):
-        is_loss = unparse(node.func) in ("F.cross_entropy", "nn.functional.cross_entropy")
-        if is_loss and node.args and called(node.args[0]) == "softmax":
-            yield unparse(node), node
+    """Where a cross-entropy is given a softmax, as it is or by a name that got it last: it takes another one of it."""
+    for function in (tree, *functions(tree)):
+        given_at = all_given(function)
+        for node in inside(function):
+            is_loss = isinstance(node, ast.Call) and _CROSS_ENTROPY.fullmatch(unparse(node.func))
+            scores = node.args[0] if is_loss and node.args else None  # type: ignore[attr-defined]
+            if isinstance(scores, ast.Name):
+                scores = last_given(scores.id, node.lineno, given_at)  # type: ignore[attr-defined]
+            if scores is not None and called(scores) == "softmax":
+                yield unparse(node), node
 
 
 # --- temperatures ---------------------------------------------------------------------------------

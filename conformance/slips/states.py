@@ -165,6 +165,39 @@ def _is_left_out(node: ast.Call) -> bool:
     return bool(given) and isinstance(given[0], ast.Constant) and given[0].value is False
 
 
+# --- scales that nothing learns -------------------------------------------------------------------
+
+_SCALE = re.compile(r"gamma|beta|(layer_?)?scales?|ls_?\d?|gain|weight|bias|temperature|logit_scale", re.IGNORECASE)
+_FILLED = re.compile(r"(torch\.)?(ones|zeros|full|tensor)\(")
+
+
+def scales_not_learned(tree: ast.AST) -> Found:
+    """Where a module keeps a tensor of a name that learned scales have, filled with one value, as a plain attribute,
+    and computes with it, and nothing else in the file gives it a value or registers it."""
+    for cls in (one for one in walk(tree) if isinstance(one, ast.ClassDef)):
+        if not any("Module" in unparse(base) for base in cls.bases):
+            continue
+        inits = [one for one in functions(cls) if one.name == "__init__"]
+        forwards = "\n".join(unparse(one) for one in functions(cls) if one.name != "__init__")
+        given_at = [(one, *pair) for init in inits for one in walk(init) for pair in assigned(one)]
+        for node, to, given in given_at:
+            name = to.attr if isinstance(to, ast.Attribute) and unparse(to.value) == "self" else ""
+            if not _SCALE.fullmatch(name) or not _FILLED.match(unparse(given)) or "requires_grad" in unparse(given):
+                continue
+            used = re.search(rf"[*+/] self\.{name}\b(?!\()|\bself\.{name} [*+]|, self\.{name}[,)]", forwards)
+            if used and len(re.findall(rf"\.{name}(\.data)? [-+*/]?= ", unparse(tree))) == 1:
+                yield unparse(node), node
+
+
+UNLEARNED = Slip(
+    rule=scales_not_learned,
+    asked="a scale that a module computes with",
+    expected="a parameter, or a buffer where it is fixed",
+    got="a plain tensor",
+    sentence="A scale is a plain tensor: nothing trains it, no state holds it, and it stays where it was made.",
+    mend="nn.Parameter(...)",
+    nothing="no scale was seen that is a plain tensor",
+)
 UNSAVED = Slip(
     rule=statistics_not_saved,
     asked="statistics of the data that a module keeps",

@@ -11,18 +11,19 @@ from conformance.slips import data as slips
 @pytest.mark.parametrize(
     ("text", "is_told"),
     [
-        ("ids = ([BOS] + list(words) + [EOS])[:max_len]", True),
-        ("ids = (words + [self.eos_id])[:self.longest]", True),
-        ("def f(words, n):\n    ids = words + [vocab.eos]\n    ids = ids[:n]", True),
-        ("ids = [BOS] + list(words)[:max_len - 2] + [EOS]", False),
-        ("ids = (words + [EOS])[:max_len - 1] + [EOS]", False),  # no name alone: something is kept for the end
-        ("ids = ([BOS] + words)[:max_len]", False),
-        ("ids = (words + [PAD])[:max_len]", False),
-        ("print((words + [EOS])[:10])", False),
-        ("rows = [(list(d) + [EOS])[:block] for d in documents]", False),  # they go on: the end is not there
+        ("tgt = ([BOS] + list(words) + [EOS])[:max_len]", True),
+        ("ids = ([BOS] + list(words) + [EOS])[:max_len]", False),  # a text of a language model may go on
+        ("answer_ids = (words + [self.eos_id])[:self.longest]", True),
+        ("def summary_ids(words, n):\n    ids = words + [vocab.eos]\n    ids = ids[:n]", True),
+        ("tgt = [BOS] + list(words)[:max_len - 2] + [EOS]", False),
+        ("tgt = (words + [EOS])[:max_len - 1] + [EOS]", False),  # no name alone: something is kept for the end
+        ("tgt = ([BOS] + words)[:max_len]", False),
+        ("tgt = (words + [PAD])[:max_len]", False),
+        ("print((tgt + [EOS])[:10])", False),
+        ("src = [(list(d) + [EOS])[:block] for d in documents]", False),  # they go on: the end is not there
         ("rows = [(list(d) + [EOS])[:block] for d in titles]", True),
-        ("def f(n):\n    for text in articles:\n        ids = text + [EOS]\n        ids = ids[:n]", False),
-        ("def f(words, n):\n    ids = words + [vocab.eos]\n    words = words[:n]", False),
+        ("def f(n):\n    for title in articles:\n        ids = title + [EOS]\n        ids = ids[:n]", False),
+        ("def f(tgt, n):\n    ids = tgt + [vocab.eos]\n    tgt = tgt[:n]", False),
     ],
 )
 def test_the_end_of_a_text_is_not_cut_off(text, is_told):

@@ -103,3 +103,36 @@ def test_statistics_that_are_not_saved_are_told(name, persistent, method, is_tol
     kept = f"    def __init__(self):\n        self.register_buffer('{name}', torch.zeros(3), {persistent})\n"
     text = f"class Scaler:\n{kept}    def {method}(self, rows):\n        self.{name}.copy_(rows.mean(0))\n"
     assert bool(told(slips.UNSAVED, text)) == is_told
+
+
+SCALE = """
+class Scaled(nn.Module):
+    def __init__(self, width, value=0.1):
+        super().__init__()
+        self.{name} = {made}
+
+    def forward(self, x):
+        return {used}
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "made", "used", "is_told"),
+    [
+        ("gamma", "torch.full((width,), value)", "x * self.gamma", True),
+        ("layer_scale", "value * torch.ones(width)", "x * self.layer_scale", False),
+        ("weight", "torch.ones(width)", "F.layer_norm(x, (4,), self.weight, self.bias)", True),
+        ("gamma", "nn.Parameter(torch.full((width,), value))", "x * self.gamma", False),
+        ("gamma", "torch.ones(width, requires_grad=True)", "x * self.gamma", False),
+        ("gamma", "torch.full((width,), value)", "x", False),
+        ("mask", "torch.ones(width)", "x * self.mask", False),
+        ("scale", "width ** -0.5", "x * self.scale", False),
+    ],
+)
+def test_a_scale_is_a_parameter(name, made, used, is_told):
+    assert bool(told(slips.UNLEARNED, SCALE.format(name=name, made=made, used=used))) == is_told
+
+
+def test_a_scale_that_is_given_elsewhere_is_no_parameter():
+    text = SCALE.format(name="scale", made="torch.ones(width)", used="x * self.scale")
+    assert not told(slips.UNLEARNED, f"{text}\n    def fit(self, rows):\n        self.scale = rows.std(0)\n")

@@ -46,6 +46,10 @@ def distillation(loss: Called) -> Iterator[Trouble]:
         raise OtherKind("it moves no student")
     rest = _slope(loss, teacher, teacher, wide)
     rest = _but_labels(rest, teacher) if loss.has("labels") else rest
+    names_a_model = re.search(r"teach|tea\b|logit|^t$|(^|_)t(_|$)", loss.arguments.parameter_of["teacher"].lower())
+    of_shares = _slope(loss, teacher.log_softmax(-1), teacher.softmax(-1), wide)
+    if not names_a_model and float(of_shares.abs().max()) < 1e-6 * float(away.abs().max()):
+        raise OtherKind("its targets are shares of classes, and no logits")
     if float(rest.abs().max()) > 1e-6 * float(away.abs().max()):
         yield Trouble(
             f"{loss.name}: a student whose logits are those of its teacher is moved away from them. What the "

@@ -23,7 +23,7 @@ from conformance.adapters.inference.construct import set_mode
 from conformance.adapters.inference.facts import Fact
 from conformance.adapters.stated import Shape
 from conformance.adapters.whole.configs import Options
-from conformance.adapters.whole.layouts import OF_PLACES, laid_out
+from conformance.adapters.whole.layouts import OF_PLACES, laid_out, without_barred
 from conformance.adapters.whole.masking import SIZES, Mask, real_tokens
 from conformance.adapters.whole.results import named_tensors
 from conformance.adapters.whole.watching import Watching
@@ -247,7 +247,7 @@ class Calling:
         for tensor in floating[self.answer_at : self.answer_at + 1] + floating:
             laid = laid_out(tensor, self.layout, batch, length + self.answers_for_start, self.outputs)
             if laid is not None:
-                return laid
+                return without_barred(laid)
         return None
 
 

@@ -24,7 +24,8 @@ from conformance.adapters.whole.used_functions import text_of
 from conformance.protocol import Array, NotProvided
 
 _ACTIONS, _STATES = re.compile(r"(?i)actions?"), re.compile(r"(?i)(states?|obs|observations?)")
-_RETURNS = r"(?i)returns?_?to_?go|^rtgs?$"
+_RETURNS = r"(?i)returns?_?to_?go|^(target_?)?returns?$|^rtgs?$"
+_TIMES = re.compile(r"(?i)time_?steps?|times?|steps?")
 _MASKS = re.compile(r"(?i)(attention_|attn_|padding_|pad_|step_|traj(ectory)?_)?mask")
 _CHOOSES = re.compile(r"(?i)(get|choose|select|predict|sample)_action|act")
 _DECIDES = r"(?i)decision_? ?transformer|returns?_?-?to_?-?go|\brtgs?\b"
@@ -64,32 +65,43 @@ class Decider:
 
     def reached(self, hidden: int) -> list[tuple[str, int]]:
         """The inputs and steps before the last one that reach the last prediction, where a mask hides so many first
-        steps. Raises NotProvided where no mask of steps is taken, or it changes nothing."""
+        steps of this trajectory, and none of the other one. Raises NotProvided where no mask of steps is taken, or it
+        changes nothing."""
         if not self.mask:
             raise NotProvided("it takes no mask of steps")
         masked = replace(self, given={**self.given, self.mask: self._mask_of(hidden)})
-        base = masked.answer()[:, -1]
+        both = masked.answer()[:, -1]
+        base = both[0]
         if not np.isfinite(base).all():
             raise NotProvided("it gives no numbers where steps at the start are padding")
-        if np.array_equal(base, self.answer()[:, -1]):
+        if np.array_equal(both, self.answer()[:, -1]):
             raise NotProvided("its mask changes no prediction")
         close = 1e-9 * float(np.abs(base).max())
         return [
             (name, step)
             for name in self.per_step
             for step in range(self.steps - 1)
-            if np.abs(masked.answer(name, step)[:, -1] - base).max() > close
+            if np.abs(masked.answer(name, step)[0, -1] - base).max() > close
         ]
 
     def _mask_of(self, hidden: int) -> Any:
-        """The mask that hides so many first steps, in the form in which the model was found to take it."""
+        """The mask that hides so many first steps of the first row, in the form in which the model was found to take
+        it."""
         rows, steps = self.given[self.states].shape[:2]
-        real = (torch.arange(steps) >= hidden).expand(rows, steps)
+        real = torch.ones(rows, steps, dtype=torch.bool)
+        real[0, :hidden] = False
         known = next((one for one in self.subject.calling.masks if one.parameter == self.mask), None)
         if known is None:
             return real.long()
         data = self.subject.tensors(self.subject.example(rows, steps, seed=71))
         return known.make({**data, "padding" if known.keys in ("ids", "x") else f"{known.keys}_padding": real})
+
+    @property
+    def times(self) -> str:
+        """The parameter that gets the number of each step in its episode; "" where there is none."""
+        rows = tuple(self.given[self.states].shape[:2])
+        shapes = {n: getattr(value, "shape", ())[:2] for n, value in self.given.items() if _TIMES.fullmatch(n)}
+        return next((name for name, shape in shapes.items() if tuple(shape) == rows), "")
 
     @property
     def per_step(self) -> list[str]:
@@ -129,7 +141,8 @@ class DecideProbes(PlaceProbes):
         actions, states = (next((n for n in names if kind.fullmatch(n)), "") for kind in (_ACTIONS, _STATES))
         if not actions or not states:
             raise NotProvided("it reads no states and actions")
-        if not (self.line_of(_DECIDES) or re.search(_DECIDES, type(self.module).__name__)):
+        by_name = re.search(_DECIDES, type(self.module).__name__) or any(re.search(_RETURNS, name) for name in names)
+        if not by_name and not self.line_of(_DECIDES):
             raise NotProvided("nothing says that it decides by returns to go")
         if self.line_of(_BOTH_SIDES) or not self.calling.batch_first:
             raise NotProvided("it may see the actions that it predicts")
@@ -138,6 +151,10 @@ class DecideProbes(PlaceProbes):
         if not all(isinstance(given.get(name), Tensor) and given[name].ndim > 1 for name in (actions, states)):
             raise NotProvided("its states or actions are left out")
         given = {n: v.to(self.torch_dtype) if _floats(v) else v for n, v in given.items()}
+        rows, steps = given[states].shape[:2]
+        for name, value in given.items():  # what no answer depends on may have got any shape
+            if _TIMES.fullmatch(name) and isinstance(value, Tensor) and value.ndim == 2 and value.shape[1] != steps:
+                given[name] = torch.arange(steps).expand(rows, steps).to(value.dtype)
         found = Decider(self, given, actions, states)
         found.answer()
         return found

@@ -422,4 +422,18 @@ FINDINGS: dict[str, str] = {
         "An image that is answered patch by patch has each patch where it was cut out (Peebles and Xie 2023, Scalable "
         "Diffusion Models with Transformers, section 3.2)."
     ),
+    "results-of-labels-are-read-before-the-mask": (
+        "Labels are the words as they were before any was hidden (transformers, DataCollatorForLanguageModeling: "
+        "labels are a copy of the inputs)."
+    ),
+    "results-of-ends-are-no-padding": (
+        "Labels that are left out as padding are padding, and not the sign of the end (transformers, issue 23530)."
+    ),
+    "results-of-penalties-favour-nothing": (
+        "A penalty for repetition makes no word likelier that was written (Keskar et al. 2019, CTRL, section 4.1; "
+        "transformers, RepetitionPenaltyLogitsProcessor)."
+    ),
+    "results-of-scales-are-learned": (
+        "What a module trains, saves and moves are its parameters and buffers (PyTorch documentation, torch.nn.Module)."
+    ),
 }

@@ -51,3 +51,15 @@ def laid_out(tensor: Tensor, layout: str, batch: int, length: int, outputs: int)
     if layout in ("(B)", SCORES):
         return tensor.unsqueeze(-1)
     return tensor.reshape(batch, length, outputs) if layout == "(B * T, V)" else tensor
+
+
+_BARRED = -9e8
+
+
+def without_barred(answer: Tensor) -> Tensor:
+    """The answer with 0 for a class that is barred everywhere, by minus infinity or another number that large: beside
+    it no change of another class would be seen."""
+    if answer.ndim < 2:
+        return answer
+    barred = (answer <= _BARRED).flatten(0, -2).all(0)
+    return answer.masked_fill(barred, 0.0) if barred.any() and not barred.all() else answer

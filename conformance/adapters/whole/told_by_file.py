@@ -11,7 +11,7 @@ from torch import nn
 from conformance.adapters.whole.class_source import file_of
 from conformance.adapters.whole.findings import Finding
 from conformance.adapters.whole.record import Place, Record
-from conformance.slips import axes, beams, data, measures, orders, results, states, training
+from conformance.slips import axes, beams, data, labels, measures, orders, results, states, training
 
 _TOLD = {
     "results-stay-the-same-in-every-process": orders.HASHES,
@@ -66,6 +66,10 @@ _TOLD = {
     "results-of-training-are-copied-when-kept": training.KEPT,
     "results-of-training-that-are-best-are-kept": training.BEST,
     "results-of-training-follow-their-schedule": training.SCHEDULES,
+    "results-of-labels-are-read-before-the-mask": labels.AFTER_MASKING,
+    "results-of-ends-are-no-padding": labels.ENDS_LEFT_OUT,
+    "results-of-penalties-favour-nothing": labels.FAVOURS,
+    "results-of-scales-are-learned": states.UNLEARNED,
 }
 
 

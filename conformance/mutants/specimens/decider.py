@@ -30,13 +30,13 @@ class DecisionTransformer(nn.Module):
         self.blocks = nn.ModuleList(Block(width, n_heads) for _ in range(n_layers))
         self.norm, self.predict_action = nn.LayerNorm(width), nn.Linear(width, act_dim)
 
-    def forward(self, returns_to_go, states, actions, attention_mask=None):
+    def forward(self, returns_to_go, states, actions, timesteps, attention_mask=None):
         """Returns (B, T, 1), states (B, T, state_dim) and actions (B, T, act_dim) to the predicted actions.
-        attention_mask (B, T): 1 for steps, 0 for padding before them."""
+        timesteps (B, T): the number of each step in its episode; attention_mask (B, T): 1 for steps, 0 for padding
+        before them."""
         batch, steps = states.shape[:2]
-        when = self.times(torch.arange(steps))
         tokens = torch.stack((self.returns(returns_to_go), self.states(states), self.actions(actions)), 2)
-        x = (tokens + when[:, None]).reshape(batch, 3 * steps, -1)
+        x = (tokens + self.times(timesteps)[:, :, None]).reshape(batch, 3 * steps, -1)
         visible = torch.ones(3 * steps, 3 * steps, dtype=torch.bool).tril()
         if attention_mask is not None:
             real = attention_mask.bool().repeat_interleave(3, 1)
@@ -46,13 +46,13 @@ class DecisionTransformer(nn.Module):
         x = self.norm(x).reshape(batch, steps, 3, -1)
         return self.predict_action(x[:, :, 1])
 
-    def action_loss(self, returns_to_go, states, actions):
-        return F.mse_loss(self(returns_to_go, states, actions), actions)
+    def action_loss(self, returns_to_go, states, actions, timesteps):
+        return F.mse_loss(self(returns_to_go, states, actions, timesteps), actions)
 
     @torch.no_grad()
-    def get_action(self, returns_to_go, states, actions):
+    def get_action(self, returns_to_go, states, actions, timesteps):
         """The action of the last step of a history (t, ...), whose own action may be anything."""
         missing = self.context - len(states)
         mask = torch.cat((torch.zeros(max(missing, 0)), torch.ones(len(states))))[-self.context :]
         filled = [F.pad(x, (0, 0, missing, 0))[None] for x in (returns_to_go, states, actions)]
-        return self(*filled, attention_mask=mask[None])[0, -1]
+        return self(*filled, F.pad(timesteps, (missing, 0))[None], attention_mask=mask[None])[0, -1]

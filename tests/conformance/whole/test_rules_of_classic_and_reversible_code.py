@@ -226,7 +226,7 @@ def test_numbers_of_steps_rise():
 
 ACTIONS = "self.actions(actions)), 2)"
 WRITES = {
-    "actions, attention_mask=None):": "actions, attention_mask=None, targets=None):",
+    "timesteps, attention_mask=None):": "timesteps, attention_mask=None, targets=None):",
     "batch, steps = states.shape[:2]": "batch, steps = states.shape[:2]\n        less = int(targets is None)",
     ACTIONS: "F.pad(self.actions(actions)[:, less:], (0, 0, 0, less))), 2)",
 }

@@ -213,8 +213,9 @@ class Decider(DecisionTransformer):
 class DeciderWithAMaskOfPadding(Decider):
     """Predicts actions from states, and is told by True where padding is."""
 
-    def forward(self, returns_to_go, states, actions, padding_mask=None):
-        return super().forward(returns_to_go, states, actions, None if padding_mask is None else ~padding_mask)
+    def forward(self, returns_to_go, states, actions, timesteps, padding_mask=None):
+        real = None if padding_mask is None else ~padding_mask
+        return super().forward(returns_to_go, states, actions, timesteps, real)
 
 
 class DeciderOfNoisyActions(DecisionTransformer):
