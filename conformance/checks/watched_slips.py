@@ -24,6 +24,7 @@ from conformance.slips import (
     parts,
     results,
     states,
+    steps,
     training,
 )
 from conformance.slips.slip import Slip
@@ -122,6 +123,9 @@ _TOLD = {
     "run-labels-are-read-before-the-mask": labels.AFTER_MASKING,
     "run-ends-are-no-padding": labels.ENDS_LEFT_OUT,
     "run-scales-are-learned": states.UNLEARNED,
+    "run-returns-reach-the-end": steps.WINDOWED,
+    "run-histories-are-read-at-their-newest": steps.NEWEST_PLACE,
+    "run-masks-of-heads-stay-with-their-sample": axes.MASKS_OF_HEADS,
 }
 
 

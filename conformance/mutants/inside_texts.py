@@ -368,3 +368,33 @@ changed(
     breaks=("results-of-scales-are-learned",),
     defect="The scale of a norm is a plain tensor.",
 )
+beside(
+    "ReturnsOfAWindow",
+    slip_texts.RETURNS_OF_A_WINDOW,
+    "results-of-returns-reach-the-end",
+    "Returns to go are summed over a window.",
+)
+beside(
+    "WantedFromTheBeginning",
+    slip_texts.WANTED_FROM_THE_BEGINNING,
+    "results-of-wanted-returns-fall",
+    "The return that is wanted is the first one less the last reward.",
+)
+beside(
+    "NewestByACount",
+    slip_texts.NEWEST_BY_A_COUNT,
+    "results-of-histories-are-of-their-newest",
+    "The newest entry of a history that is filled up in front is looked for at the number of real ones.",
+)
+beside(
+    "MasksOfAllSamplesAHead",
+    slip_texts.MASKS_BY_HEADS_FIRST,
+    "results-of-masks-stay-with-their-sample",
+    "Masks of all samples are repeated as a whole for the heads.",
+)
+beside(
+    "KeptLettersAreCompared",
+    slip_texts.KEPT_LETTERS_COMPARED,
+    "results-of-paths-are-merged-first",
+    "A letter is left out that is the last one that was kept.",
+)

@@ -288,3 +288,36 @@ class LayerScale(nn.Module):
     def forward(self, x):
         return x * self.gamma
 """
+RETURNS_OF_A_WINDOW = """
+def window_of(rewards, start, stop):
+    return returns_to_go(rewards[start:stop])
+"""
+WANTED_FROM_THE_BEGINNING = """
+def played(model, environment, returns, steps):
+    for _ in range(steps):
+        reward = environment.step(model.act(returns))
+        returns = torch.cat((returns, returns[:1] - reward))
+    return returns
+"""
+NEWEST_BY_A_COUNT = """
+def pad_left(rows, longest):
+    return torch.tensor([[0] * (longest - len(row)) + row for row in rows])
+
+
+def newest(states, items):
+    last = (items != 0).sum(dim=1) - 1
+    return states[torch.arange(len(items)), last]
+"""
+MASKS_BY_HEADS_FIRST = """
+def attend(attention: nn.MultiheadAttention, x, hidden, heads):
+    each = hidden.repeat(heads, 1, 1)
+    return attention(x, x, x, attn_mask=each)[0]
+"""
+KEPT_LETTERS_COMPARED = """
+def letters_of(path, blank=0):
+    letters = []
+    for letter in path:
+        if letter != blank and (not letters or letter != letters[-1]):
+            letters.append(letter)
+    return letters
+"""

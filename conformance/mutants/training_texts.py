@@ -555,3 +555,21 @@ beside(
     "run-scales-are-learned",
     "A scale of layers is a plain tensor.",
 )
+beside(
+    "ReturnsOfAWindowInTraining",
+    slip_texts.RETURNS_OF_A_WINDOW,
+    "run-returns-reach-the-end",
+    "Returns to go are summed over a window.",
+)
+beside(
+    "NewestByACountInTraining",
+    slip_texts.NEWEST_BY_A_COUNT,
+    "run-histories-are-read-at-their-newest",
+    "The newest entry of a history that is filled up in front is looked for at the number of real ones.",
+)
+beside(
+    "MasksByHeadsFirst",
+    slip_texts.MASKS_BY_HEADS_FIRST,
+    "run-masks-of-heads-stay-with-their-sample",
+    "Masks of all samples are repeated as a whole for the heads.",
+)

@@ -192,6 +192,31 @@ SIDES = Slip(
     mend="boxes * torch.stack([width, height, width, height], -1)",
     nothing="no boxes were seen whose x is scaled by the height",
 )
+# --- masks of heads -------------------------------------------------------------------------------
+
+_HEADS = re.compile(r"(self\.)?(\w+\.)?(n_?|num_?)?(attention_)?heads?|h", re.IGNORECASE)
+
+
+def masks_by_heads_first(tree: ast.AST) -> Found:
+    """Where masks of the samples are repeated as a whole, once a head, and handed to `nn.MultiheadAttention`, which has
+    the heads of one sample side by side."""
+    if "MultiheadAttention" not in unparse(tree):
+        return
+    for function in functions(tree):
+        handed = {unparse(word.value) for node in calls(function) for word in node.keywords if word.arg == "attn_mask"}
+        for node in calls(function):
+            first = node.args[0] if called(node) == "repeat" and len(node.args) == 3 else None
+            if (
+                first is None
+                or not _HEADS.fullmatch(unparse(first))
+                or {unparse(one) for one in node.args[1:]} != {"1"}
+            ):
+                continue
+            names = {unparse(to) for one in walk(function) for to, given in assigned(one) if given is node}
+            if handed & {unparse(node), *names}:
+                yield unparse(node), node
+
+
 HEADS = Slip(
     rule=heads_joined_in_place,
     asked="what each position gets",
@@ -210,4 +235,14 @@ AXES = Slip(
     "one go to another.",
     mend="x.transpose(1, 2).reshape(b, t, c * f): move the axes first",
     nothing="no new shape was seen that names axes in another order than they stand in",
+)
+
+MASKS_OF_HEADS = Slip(
+    rule=masks_by_heads_first,
+    asked="masks of the heads of nn.MultiheadAttention",
+    expected="the heads of one sample side by side",
+    got="all samples of one head side by side",
+    sentence="The masks of all samples are repeated as a whole: heads get the mask of another sample.",
+    mend="mask.repeat_interleave(heads, dim=0)",
+    nothing="no mask was seen that is repeated as a whole for heads",
 )

@@ -276,6 +276,8 @@ def ranks_off_by_one(tree: ast.AST) -> Found:
         firsts: dict[str, int | None] = {}
         for name, value in named(function):  # one that is given twice, as rank = rank + 1, counts from nobody knows
             firsts[name] = _first_rank(value) if name not in firsts else None
+        for name, counted_from in _discounted(function):
+            firsts.setdefault(name, counted_from)
         for node in walk(function):
             if not isinstance(node, ast.Compare) or len(node.ops) != 1 or not isinstance(node.left, ast.Name):
                 continue
@@ -284,6 +286,14 @@ def ranks_off_by_one(tree: ast.AST) -> Found:
             off = ((0, ast.LtE), (1, ast.Lt), (2, ast.Lt), (2, ast.LtE))
             if many and (first, type(node.ops[0])) in off:
                 yield unparse(node), node
+
+
+def _discounted(function: ast.FunctionDef) -> Iterator[tuple[str, int]]:
+    """Names of ranks, and from what they count by their gains: the best one's is a logarithm of two."""
+    for node in calls(function):
+        text = unparse(node.args[0]) if called(node) == "log2" and node.args else ""
+        if found := re.fullmatch(r"(\w*rank\w*)(\.\w+\(\))? \+ ([12])(\.0?)?", text):
+            yield found[1], 2 - int(found[3])
 
 
 def _first_rank(value: ast.expr) -> int | None:

@@ -382,8 +382,10 @@ def _fills_nought(node: ast.AST) -> bool:
 
 
 def blanks_dropped_first(tree: ast.AST) -> Found:
-    """Where blanks are taken out of a path before its repeats are merged: letters that stand there twice become one."""
+    """Where blanks are taken out of a path before its repeats are merged, or a letter is left out that is the last one
+    that was kept: letters that stand there twice become one."""
     for function in functions(tree):
+        yield from _kept_before(function)
         kept = {
             to.id
             for node in walk(function)
@@ -395,6 +397,18 @@ def blanks_dropped_first(tree: ast.AST) -> Found:
                 given = unparse(node.args[0])
                 if given in kept or re.search(r"!= (\w+\.)*blank", given, re.IGNORECASE):
                     yield unparse(node), node
+
+
+def _kept_before(function: ast.FunctionDef) -> Found:
+    """Where a letter that is no blank is kept if it is another one than the last that was kept."""
+    for node in walk(function):
+        if not isinstance(node, ast.If) or not re.search(r"!= (\w+\.)*blank", unparse(node.test), re.IGNORECASE):
+            continue
+        for call in (one for statement in node.body for one in calls(statement) if called(one) == "append"):
+            kept, letter = unparse(call.func).rpartition(".")[0], unparse(call.args[0]) if call.args else ""
+            sides = {f"{letter} != {kept}[-1]", f"{kept}[-1] != {letter}"}
+            if any(unparse(one) in sides for one in walk(node.test) if isinstance(one, ast.Compare)):
+                yield unparse(node.test), node
 
 
 def gains_off_by_one(tree: ast.AST) -> Found:

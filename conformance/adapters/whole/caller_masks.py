@@ -16,6 +16,7 @@ from conformance.adapters.whole.hiding import hides_padding
 from conformance.adapters.whole.masking import Mask, by_convention, choices
 from conformance.adapters.whole.masks_told import documented_masks, told_masks
 from conformance.adapters.whole.names import PADDING_MASK
+from conformance.adapters.whole.proposing import FRAMES
 from conformance.adapters.whole.record import record
 
 _HIDES = 0.5
@@ -71,8 +72,10 @@ def with_padding_mask(module: nn.Module, calling: Calling) -> Calling:
     with quiet_evaluation(module):
         for parameter, keys in calling.optional_lengths.items():
             counted = replace(calling, lengths={**calling.lengths, parameter: keys})
-            if (leak := _leak(module, counted, keys, -1)) is not None and leak < _NO_EFFECT:
-                fact = Fact("padding", f"{parameter} = the number of real ones", "it hides the others")
+            leak = _leak(module, counted, keys, -1)
+            if (leak is not None and leak < _NO_EFFECT) or _counts_frames(module, calling, counted):
+                how = "it hides the others" if leak is not None and leak < _NO_EFFECT else "answers follow it"
+                fact = Fact("padding", f"{parameter} = the number of real ones", how)
                 calling = replace(counted, facts=(*counted.facts, fact))
         for parameter in calling.optional_masks:
             if parameter in filled or _is_of_another(module, calling, parameter):
@@ -165,6 +168,21 @@ def _leak(module: nn.Module, candidate: Calling, keys: str, hidden_at: int) -> f
     if seen <= 1e-5 * scale:
         return None
     return 0.0 if leak <= 1e-5 * scale else leak / seen
+
+
+def _counts_frames(module: nn.Module, calling: Calling, counted: Calling) -> bool:
+    """Whether the number of real frames changes what is answered, where an answer is one for several frames: what the
+    last of them is made of is real, too, so that none of these hides a frame alone."""
+    data = first_data(calling, calling.main.length or FRAMES)
+    if calling.main.meaning != "x" or data["x"].ndim != 3:
+        return False
+    real = torch.ones(data["x"].shape[:2], dtype=torch.bool)
+    real[0, real.shape[1] // 2 :] = False
+    with suppress(Exception):
+        before, after = (one(module, {**data, "padding": real})["out"] for one in (calling, counted))
+        fewer = before.ndim == 3 and before.shape == after.shape and before.shape[1] < real.shape[1]
+        return fewer and bool(after.isfinite().all()) and not torch.allclose(before, after, atol=1e-5)
+    return False
 
 
 def _is_neutral(module: nn.Module, calling: Calling, mask: Mask) -> bool:

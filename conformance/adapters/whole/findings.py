@@ -436,4 +436,22 @@ FINDINGS: dict[str, str] = {
     "results-of-scales-are-learned": (
         "What a module trains, saves and moves are its parameters and buffers (PyTorch documentation, torch.nn.Module)."
     ),
+    "results-of-returns-reach-the-end": (
+        "A return to go sums the rewards to the end of the episode (Chen et al. 2021, Decision Transformer, section 3)."
+    ),
+    "results-of-wanted-returns-fall": (
+        "The return that is still wanted falls by each reward (Chen et al. 2021, Decision Transformer, algorithm 1)."
+    ),
+    "results-of-histories-are-of-their-newest": (
+        "The newest entry of a history that is filled up in front is its last (Kang and McAuley 2018, Self-attentive "
+        "sequential recommendation, section III.A)."
+    ),
+    "results-of-masks-stay-with-their-sample": (
+        "The masks of one sample's heads stand side by side (PyTorch documentation, torch.nn.MultiheadAttention: "
+        "attn_mask)."
+    ),
+    "results-of-paths-are-merged-first": (
+        "Repeats of a path are merged before blanks are dropped (Graves et al. 2006, Connectionist temporal "
+        "classification, section 3.1)."
+    ),
 }

@@ -94,8 +94,11 @@ class GapProbes(PlaceProbes):
         given = twin.tensors(twin.example(4, None if one.length else 16, seed=95))
         given[one.meaning].view(-1)[::_EVERY] = torch.nan
         with twin.mode(False), default_dtype(self.torch_dtype):
-            answers = [x for x in tensors_in(twin.module(**self.calling.arguments(given))) if x.is_floating_point()]
-            answers = [x for x in answers if x.requires_grad]
+            try:
+                made = twin.module(**self.calling.arguments(given))
+            except (RuntimeError, ValueError, ArithmeticError, AssertionError) as error:
+                raise NotProvided("it refuses a series with missing numbers") from error
+            answers = [x for x in tensors_in(made) if x.is_floating_point() and x.requires_grad]
             if not answers or not all(bool(x.isfinite().all()) for x in answers):
                 raise NotProvided("its answers to a series with missing numbers are no numbers")
             named = dict(twin.module.named_parameters())

@@ -11,7 +11,7 @@ from torch import nn
 from conformance.adapters.whole.class_source import file_of
 from conformance.adapters.whole.findings import Finding
 from conformance.adapters.whole.record import Place, Record
-from conformance.slips import axes, beams, data, labels, measures, orders, results, states, training
+from conformance.slips import axes, beams, data, labels, measures, orders, results, states, steps, training
 
 _TOLD = {
     "results-stay-the-same-in-every-process": orders.HASHES,
@@ -70,6 +70,11 @@ _TOLD = {
     "results-of-ends-are-no-padding": labels.ENDS_LEFT_OUT,
     "results-of-penalties-favour-nothing": labels.FAVOURS,
     "results-of-scales-are-learned": states.UNLEARNED,
+    "results-of-returns-reach-the-end": steps.WINDOWED,
+    "results-of-wanted-returns-fall": steps.COUNTED_DOWN,
+    "results-of-histories-are-of-their-newest": steps.NEWEST_PLACE,
+    "results-of-masks-stay-with-their-sample": axes.MASKS_OF_HEADS,
+    "results-of-paths-are-merged-first": results.BLANKS,
 }
 
 
