@@ -38,6 +38,8 @@ ROTATES = {
     "key": KEY,
     "start": r"(start|begin|first)_?(pos(ition)?|index|idx|at)?|(pos(ition)?_)?offset|past(_len(gth)?)?|cache_len",
     "base": r"(rope_?)?(base|theta)",
+    "size": r"(seq|sequence)_?(len|length)|length",
+    "width": r"d_model",
 }
 TABLES = {
     "base": r"(rope_?)?(base|theta)|max_timescale|max_period",
@@ -151,7 +153,7 @@ class Rotation:
         elif self.form == _BY_ITSELF:
             if base != 10000.0 and not self.arguments.has("base"):
                 raise NotProvided(f"{self.arguments.name} has no option for the base")
-            named |= {"start": start, "base": base}
+            named |= {"start": start, "base": base, "size": x.shape[2], "width": x.shape[-1]}
         elif self.arguments.has("turns"):
             named["turns"] = self._placed(WIDTHS[self.form](a).to(x.dtype))
         elif self.arguments.has("cos"):

@@ -50,6 +50,9 @@ class Call:
         self.masks: list[str] = []
         self.constants: dict[str, Any] = {}
         self.optional: set[str] = set()
+        self.shows: set[str] = set()
+        """The flags that ask for weights, which a forward need not be given. It may take another way for who asks, and
+        is trained without them."""
         self.heads = 1
         meanings = MODEL_INPUTS.get(role, INPUTS)
         unknown = []
@@ -66,6 +69,7 @@ class Call:
                     self.constants[name] = None
             elif lower in WEIGHT_FLAGS:
                 self.constants[name] = True
+                self.shows |= {name} if parameter.default is False else set()
             elif lower == "average_attn_weights" or (lower in ("is_causal", "causal") and required):
                 self.constants[name] = False
             elif lower == "use_cache" and (required or role == "cached_decoder_lm"):
@@ -112,6 +116,7 @@ class Call:
         constants = {
             name: value.of(inputs["query"], self.heads) if isinstance(value, Unturned) else value
             for name, value in self.constants.items()
+            if not (module.training and name in self.shows)
         }
         return module(**{**constants, **named, **(masks or {})})
 

@@ -181,18 +181,35 @@ def _no_way_around(record: Record, found: Sequence[Sublayer]) -> Iterator[Findin
 
 
 def _leads_around(record: Record, one: Sublayer, of_norms: dict[Value, Value]) -> bool:
-    """Does what a sublayer reads reach something behind it element by element, so by no product?"""
+    """Does what a sublayer reads reach something behind it element by element, so by no product? One that mixes several
+    streams and keeps the width leads around, too (Zhu et al. 2024, Hyper-connections)."""
     mine = record.after([one.out])
     starts = set().union(*_inputs(record, one, set(), of_norms))
+    mixing = [op for value in starts if (op := record.producer(value)) is not None and _is_product(op)]
+    starts |= {origin(record, op.inputs[-1]) for op in mixing if _is_stream(op.inputs[-1], one)}
     seen, stack = set(starts), list(starts)
     while stack:
         here = stack.pop()
         if here in mine:
             return True
-        ahead = [made for op in record.consumers(here) if here in carriers(op) for made in op.outputs]
+        ahead = [
+            made
+            for op in record.consumers(here)
+            for made in op.outputs
+            if here in carriers(op) or (_is_product(op) and here is op.inputs[-1] and _is_stream(made, one))
+        ]
         stack.extend(made for made in ahead if made not in seen)
         seen.update(ahead)
     return False
+
+
+def _is_product(op: Op) -> bool:
+    return base_name(op) in ("bmm", "matmul")
+
+
+def _is_stream(value: Value, one: Sublayer) -> bool:
+    """Whether a value holds several streams, each as wide as what a sublayer gives: (n, d_model) of each token."""
+    return value.shape[-1:] == one.out.shape[-1:] and value.data.numel() > one.out.data.numel()
 
 
 def _judged(
