@@ -122,11 +122,19 @@ def _mixes(side: Side) -> str:
     first = side.tokens[..., :1]
     spaces = side.tokens >> 32
     if bool((side.tokens != first).any()) and bool((spaces == spaces[..., :1]).all()):
+        if _are_channels(side.tokens):
+            return ""
         return "a {name} vector has parts of several tokens"
     for row in first[..., 0]:
         if len(row.unique()) < len(row):
             return "one head has several {name} vectors of one token, and none of another"
     return ""
+
+
+def _are_channels(tokens: Tensor) -> bool:
+    """Whether each vector of a head is one channel of all tokens, in one order: attention between channels (El-Nouby et
+    al. 2021, XCiT: Cross-covariance image transformers, section 3.2)."""
+    return bool((tokens == tokens[..., :1, :]).all()) and len(tokens.flatten(0, -2)[0].unique()) == tokens.shape[-1]
 
 
 def _picture(side: Side) -> str:

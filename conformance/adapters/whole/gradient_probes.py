@@ -4,6 +4,7 @@ steps along them give."""
 from __future__ import annotations
 
 import inspect
+import linecache
 import re
 from collections.abc import Mapping
 from contextlib import suppress
@@ -73,7 +74,8 @@ class GradientProbes(RunningModel):
             return None  # whoever asks for them is told
         with self.mode(False), torch.enable_grad(), _Writes() as writes:
             self.run(inputs)
-        lines = [line for maker, line in writes.found if maker in _KEEPS_ITS_RESULT] or [one for _, one in writes.found]
+        written = [one for one in writes.found if _writes_by_its_text(one[1])] or writes.found
+        lines = [line for maker, line in written if maker in _KEEPS_ITS_RESULT] or [one for _, one in written]
         return lines[-1] if lines else ""
 
     def reached_as_drawn(self, names: list[str], inputs: Mapping[str, Any]) -> set[str]:
@@ -339,6 +341,15 @@ class _Writes(Watching):
         elif isinstance(result, Tensor):
             self._makers.setdefault(result.untyped_storage()._cdata, name)
         return result
+
+
+_WRITES = re.compile(r"\][^=<>!]{0,3}(?<![=<>!])=(?!=)|[-+*/@|&]=|\w_\(|inplace=True")
+
+
+def _writes_by_its_text(line: str) -> bool:
+    """Whether a line says that it writes in place: ``x[i] = ``, ``x += ``, ``x.mul_(``. A library writes at others."""
+    file, _, number = line.rpartition(":")
+    return _WRITES.search(linecache.getline(file, int(number) if number.isdigit() else 0)) is not None
 
 
 def let_go(module: nn.Module) -> None:
