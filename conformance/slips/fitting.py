@@ -67,6 +67,7 @@ def fitted_to_all(tree: ast.AST) -> Found:
     yield from _told_all_parts(tree)
     yield from _counted_in_all_parts(tree)
     yield from _one_cut_and_one_whole(tree)
+    yield from _fitted_beside_a_cut(tree)
     ends = {unparse(node): node for node in walk(tree) if isinstance(node, ast.Attribute)}
     for call in calls(tree):
         held = call.args[0] if called(call) in ("fit", "fit_transform") and len(call.args) == 1 else None
@@ -144,6 +145,20 @@ def _one_cut_and_one_whole(tree: ast.AST) -> Found:
                 ]
                 if name not in cut and len({called(one)[-4:] for one in uses}) == 2:
                     yield unparse(uses[0]), uses[0]
+
+
+def _fitted_beside_a_cut(tree: ast.AST) -> Found:
+    """Where one scaler is fitted to a beginning, ``Scaler().fit(x[:, :end])``, and another of its kind to the whole."""
+    for function in functions(tree):
+        fitted: dict[str, list[ast.Call]] = {}
+        for call in calls(function):
+            if called(call) == "fit" and len(call.args) == 1 and isinstance(call.func, ast.Attribute):
+                fitted.setdefault(unparse(call.func.value), []).append(call)
+        for maker, found in fitted.items():
+            cut = [one for one in found if re.search(r"\[(.*, )?:\w+\]$", unparse(one.args[0]))]
+            whole = [one for one in found if isinstance(one.args[0], ast.Name)]
+            if maker.endswith("()") and _SCALES.search(maker) and cut:
+                yield from ((f"{unparse(one)}, beside {unparse(cut[0])}", one) for one in whole)
 
 
 def _made_of_all_parts(tree: ast.AST) -> Found:

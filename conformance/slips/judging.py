@@ -161,6 +161,11 @@ def states_of_the_test(tree: ast.AST) -> Found:
             for one in walk(to)
             if isinstance(one, ast.Name)
         }  # fmt: skip
+        later = [(to.id, given) for node in walk(loop) for to, given in assigned(node) if isinstance(to, ast.Name)]
+        for name, given in later:  # what is made of such a figure
+            read = [one.id for one in walk(given) if isinstance(one, ast.Name) and one.id in figures]
+            if read and name not in figures and not re.search(rf"\b({VALIDATES})(_\w+)?\b", unparse(given)):
+                figures[name] = figures[read[0]]
         for node in (one for one in walk(loop) if isinstance(one, ast.If) and figures):
             compared = unparse(node.test)
             used = [name for name in figures if re.search(rf"\b{name}\b", compared)]
@@ -232,6 +237,13 @@ def whole_masks_counted(tree: ast.AST) -> Found:
     """Where what a mask takes is summed, and divided by the size of the whole mask."""
     for function in functions(tree):
         text = unparse(function)
+        masks = {
+            unparse(to)
+            for node in walk(function)
+            for to, given in assigned(node)
+            if re.search(r"(?<![a-z])(mask|obs|observed|valid)(?![a-z])", unparse(given))
+            and "sum(" not in unparse(given)
+        }
         counted = [node.value for node in walk(function) if isinstance(node, ast.AugAssign)]
         counted += [
             node.right for node in walk(function) if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Div)
@@ -239,7 +251,7 @@ def whole_masks_counted(tree: ast.AST) -> Found:
         for value in counted:
             size = value if isinstance(value, ast.Call) and called(value) == "numel" else None
             owner = size.func.value if size is not None and isinstance(size.func, ast.Attribute) else None
-            if not isinstance(owner, ast.Name) or not _MASK.fullmatch(owner.id):
+            if not isinstance(owner, ast.Name) or not (_MASK.fullmatch(owner.id) or owner.id in masks):
                 continue
             takes = re.search(rf"\[{owner.id}\]|\* {owner.id}\b|\b{owner.id} \*", text)
             if takes and not re.search(

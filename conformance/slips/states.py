@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from conformance.slips.slip import (
     Found,
@@ -68,7 +68,9 @@ def _factors(node: ast.AST) -> list[str]:
     return names if len(set(names)) == 2 and all(map(_LOW_RANK.fullmatch, names)) else []
 
 
-_AVERAGE = re.compile(r"(self\.|\w+\.)*\w*(ema|moving_av\w*|shadow|polyak)\w*", re.IGNORECASE)
+_AVERAGE = re.compile(
+    r"(self\.|\w+\.)*\w*(ema|moving_av\w*|shadow|polyak|(?<!running_)average(?!d?_(loss|acc|precision)))\w*", re.I
+)
 _KEEPS = re.compile(r"\w*(ema|average|avg|shadow|polyak)\w*|decay|keep", re.IGNORECASE)
 _SLOW = 0.99
 """An average that keeps so much of itself, or more, follows in hundreds of steps."""
@@ -79,7 +81,9 @@ def averaged_once_an_epoch(tree: ast.AST) -> Found:
     step."""
     named = [(to, given) for node in walk(tree) for to, given in _given(node)]
     keeps = [given.value for to, given in named if _KEEPS.fullmatch(to) and isinstance(given, ast.Constant)]
-    if not any(isinstance(one, float) and _SLOW <= one < 1 for one in keeps):
+    counted = [given for to, given in named if re.fullmatch(r"(n_|num_|max_)?epochs", to, re.IGNORECASE)]
+    epochs = [one.value for one in counted if isinstance(one, ast.Constant)]
+    if not any(isinstance(one, float) and (_SLOW <= one < 1 or _stays(one, epochs)) for one in keeps):
         return
     for loop in (one for one in walk(tree) if isinstance(one, ast.For) and over_epochs(one)):
         inner = [one for one in inside(loop) if one is not loop and isinstance(one, ast.For | ast.While)]
@@ -90,6 +94,11 @@ def averaged_once_an_epoch(tree: ast.AST) -> Found:
         learns = any(called(one) == "backward" for one in [*calls(loop), *elsewhere])
         if learns and not any(id(one) in in_batches for one in moved) and not any(map(_moves_average, elsewhere)):
             yield from ((unparse(one), one) for one in moved)
+
+
+def _stays(kept: float, epochs: Sequence[object]) -> bool:
+    """Whether an average that is moved once an epoch still has a third of where it began when all epochs are over."""
+    return 0.5 < kept < 1 and any(isinstance(one, int) and kept**one > 1 / 3 for one in epochs)
 
 
 def averages_given_other_weights(tree: ast.AST) -> Found:

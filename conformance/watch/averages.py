@@ -60,13 +60,27 @@ def _raw_by_choice(source: Source) -> Iterator[Raw]:
             if isinstance(n, ast.Assign) and n.lineno < test.lineno and names & {*_targets(n)}
         ]
         calls = [one for one in bound[-1:] if isinstance(one, ast.Call) and one.args]
-        measured = [ast.unparse(one.args[0]) for one in calls]
+        asked = [ast.unparse(one.args[0]) for one in (_answered_by(source, calls[0], test) if calls else ())]
+        measured = [text for text in asked if _AVERAGE.search(text)]
         for node in (inner for statement in test.body for inner in ast.walk(statement)):
             owner = _owner(node) if isinstance(node, ast.expr) else None
-            if not measured or owner is None or not _AVERAGE.search(measured[0]) or _AVERAGE.search(ast.unparse(owner)):
+            if not measured or owner is None or _AVERAGE.search(ast.unparse(owner)):
                 continue
             if isinstance(owner, ast.Name) and _MODEL.search(owner.id) and not _may_be_average(source, owner):
                 yield Raw(measured[0], ast.unparse(node), source.place(node))
+
+
+def _answered_by(source: Source, call: ast.Call, test: ast.If) -> Iterator[ast.Call]:
+    """The calls that a figure is made of, the own one first where an average is handed to it; else what its arguments
+    were given by: ``probs = predict(average, rows)``, of ``score(probs)``."""
+    if _AVERAGE.search(ast.unparse(call.args[0])):
+        yield call
+    names = {n.id for n in ast.walk(call) if isinstance(n, ast.Name)}
+    for node in source.inside(source.function(test)):
+        if not isinstance(node, ast.Assign) or node.lineno >= test.lineno or not names & {*_targets(node)}:
+            continue
+        if isinstance(node.value, ast.Call) and node.value.args and node.value is not call:
+            yield node.value
 
 
 _MODEL = re.compile(r"model|net|encoder|student", re.IGNORECASE)

@@ -63,6 +63,8 @@ def _not_down(run: Any, last: Schedule, mine: list[Schedule], steps: list[Step])
     if last.kind in ("OneCycleLR", "CosineAnnealingLR") and last.period:
         furthest = max(one.count for one in mine)
         return f"{furthest} of {last.period} steps" if furthest <= SHARE * last.period else ""
+    if last.kind == "LambdaLR" and (peak := run.peaks.get(last.scheduler)):
+        return f"{max(one.count for one in mine)} of about {peak} steps of its warm-up"
     if last.kind == "LambdaLR" and _is_cosine(run, last.scheduler):
         largest = max(max(rates, default=0.0) for rates in [s.rates for s in mine] + [s.rates for s in steps])
         now = max(last.rates, default=0.0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import pairwise
 from typing import Any
 
 from conformance.watch.events import Backward, Clear, Clip
@@ -103,6 +104,9 @@ class Updates:
             ends = {end for one in functions if (end := comes_down_at(one, last)) is not None}
             if len(ends) == 1:
                 self.watcher.run.descents[number] = ends.pop()
+            peaks = {peak for one in functions if (peak := peaks_beyond(one, self.watcher.run.steps)) is not None}
+            if len(peaks) == 1:
+                self.watcher.run.peaks[number] = peaks.pop()
 
 
 def comes_down_at(function: Callable[[int], float], last: int) -> int | None:
@@ -119,6 +123,23 @@ def comes_down_at(function: Callable[[int], float], last: int) -> int | None:
     if down is None or down >= len(places) - 4 or least > 0.1 * largest:
         return None
     return places[down]
+
+
+_FAR = 50
+"""So many times the steps of a run a schedule is asked for its peak."""
+
+
+def peaks_beyond(function: Callable[[int], float], steps: int) -> int | None:
+    """After about how many steps the factor of a rate is largest, where it rises to the very end of a run, and comes
+    down to a tenth later: the schedule knows how many steps it is planned for."""
+    within = sorted({steps * part // 40 for part in range(41)})
+    beyond = sorted({_FAR * steps * part // 400 for part in range(401)})
+    try:
+        seen, factors = ([float(function(place)) for place in places] for places in (within, beyond))
+    except Exception:  # it is the user's, as above
+        return None
+    rises = all(one < two for one, two in pairwise(seen))
+    return beyond[factors.index(max(factors))] if rises and comes_down_at(function, _FAR * steps) is not None else None
 
 
 def _several(parameters: Any) -> list[Any]:

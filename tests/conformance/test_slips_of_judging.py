@@ -221,3 +221,35 @@ def test_what_may_be_no_validation_is_none_to_choose_by():
         "def run(folds):\n    model_config = Config()\n    for fold in folds:\n        train_fold(fold, model_config)"
     )
     assert not told(slips.FOLDS, config)
+
+
+@pytest.mark.parametrize(
+    ("data", "is_told"),
+    [("test_dl", True), ("val_dl", False)],
+)
+def test_a_figure_that_is_made_of_answers_chooses_by_the_validation(data, is_told):
+    text = f"""
+    val_dl, test_dl = loaders()
+    for epoch in range(9):
+        probs, truth = predict(model, {data})
+        f1 = macro_f1(probs.argmax(-1), truth)
+        if f1 > best_f1:
+            best_f1, best = f1, copy.deepcopy(model.state_dict())
+    """
+    assert bool(told(slips.states_of_the_test, text)) == is_told
+
+
+@pytest.mark.parametrize(
+    ("count", "is_told"),
+    [("w.numel()", True), ("w.sum().item()", False)],
+)
+def test_weights_of_what_was_observed_are_counted(count, is_told):
+    text = f"""
+    def evaluate(loader):
+        for b in loader:
+            w = b["observed"].float()
+            error += ((b["y"] - b["x"]).abs() * w).sum()
+            n += {count}
+        return error / n
+    """
+    assert bool(told(slips.whole_masks_counted, text)) == is_told

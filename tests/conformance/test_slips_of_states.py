@@ -136,3 +136,30 @@ def test_a_scale_is_a_parameter(name, made, used, is_told):
 def test_a_scale_that_is_given_elsewhere_is_no_parameter():
     text = SCALE.format(name="scale", made="torch.ones(width)", used="x * self.scale")
     assert not told(slips.UNLEARNED, f"{text}\n    def fit(self, rows):\n        self.scale = rows.std(0)\n")
+
+
+ONCE = """
+EPOCHS = {epochs}
+
+
+def train(model, average, rows, decay={decay}):
+    for epoch in range(EPOCHS):
+        for batch in rows:
+            model(batch).backward()
+            {inner}
+        {outer}
+"""
+
+
+@pytest.mark.parametrize(
+    ("epochs", "decay", "inner", "outer", "is_told"),
+    [
+        (14, 0.93, "pass", "update_average(average, model, decay)", True),
+        (100, 0.93, "pass", "update_average(average, model, decay)", False),  # it has followed in the end
+        (14, 0.5, "pass", "update_average(average, model, decay)", False),
+        (14, 0.93, "update_average(average, model, decay)", "pass", False),
+    ],
+)
+def test_an_average_of_epochs_may_follow_in_time(epochs, decay, inner, outer, is_told):
+    text = ONCE.format(epochs=epochs, decay=decay, inner=inner, outer=outer)
+    assert bool(told(slips.AVERAGED, text)) == is_told

@@ -348,3 +348,26 @@ def test_passes_of_a_model_that_is_done_are_no_accumulation():
 def test_a_number_of_labels_that_is_that_of_all_by_chance_is_no_mistake(counted, number, expected):
     found = results_of(run_of(BY_TOKENS.format(counted=counted, number=number), "train.py").run)
     assert found["run-mean-is-over-the-labels-that-count"].verdict is expected
+
+
+@pytest.mark.parametrize(
+    ("planned", "fall", "expected"),
+    [
+        (900, "max(0.0, (total - step) / (total - warm_up))", Verdict.FAIL),  # 30 steps of 90 that warm up
+        (900, "0.5 * (1 + math.cos(math.pi * (step - warm_up) / (total - warm_up)))", Verdict.FAIL),
+        (30, "max(0.0, (total - step) / (total - warm_up))", Verdict.PASS),
+        (
+            30,
+            "0.5 * (1 + math.cos(math.pi * (step - warm_up) / (total - warm_up)))",
+            Verdict.PASS,
+        ),  # it rises again later
+        (900, "(warm_up / step) ** 0.5", Verdict.NOT_SEEN),  # it is planned for no number of steps
+    ],
+)
+def test_a_warm_up_ends_within_the_run(planned, fall, expected):
+    made = (
+        f"import math\ntotal = {planned}\nwarm_up = total // 10\n"
+        f"rate = lambda step: (step + 1) / warm_up if step < warm_up else {fall}\n"
+        "schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, rate)"
+    )
+    assert verdict("run-schedule-comes-down", made=made, after="schedule.step()") == expected

@@ -213,8 +213,11 @@ if accuracy > best:
     ],
 )
 def test_what_was_measured_is_kept(monkeypatch, measured, kept, is_told):
-    found = told(monkeypatch, averages.raw_by_choice, CHOICE.format(measured=measured, kept=kept))
-    assert bool(found) is is_told
+    text = CHOICE.format(measured=measured, kept=kept)
+    answers = f"answers, truth = predict({measured}, valid)\naccuracy = share(answers, truth)"
+    assert bool(told(monkeypatch, averages.raw_by_choice, text)) is is_told
+    text = text.replace(f"accuracy = evaluate({measured}, valid)", answers)
+    assert bool(told(monkeypatch, averages.raw_by_choice, text)) is is_told
 
 
 @pytest.mark.parametrize(
