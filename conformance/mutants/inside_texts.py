@@ -345,7 +345,7 @@ beside(
 beside(
     "LabelsBehindTheMask",
     slip_texts.LABELS_BEHIND_THE_MASK,
-    "results-of-labels-are-read-before-the-mask",
+    "results-of-labels-are-read-before-hiding",
     "The mask is written into the words that the labels are read from.",
 )
 beside(
@@ -389,7 +389,7 @@ beside(
 beside(
     "MasksOfAllSamplesAHead",
     slip_texts.MASKS_BY_HEADS_FIRST,
-    "results-of-masks-stay-with-their-sample",
+    "results-of-what-hides-stays-with-its-sample",
     "Masks of all samples are repeated as a whole for the heads.",
 )
 beside(
@@ -397,4 +397,16 @@ beside(
     slip_texts.KEPT_LETTERS_COMPARED,
     "results-of-paths-are-merged-first",
     "A letter is left out that is the last one that was kept.",
+)
+beside(
+    "ScaledInPart",
+    slip_texts.SCALED_IN_PART,
+    "results-of-scores-have-one-temperature",
+    "Only the similarities to positives are divided by the temperature.",
+)
+beside(
+    "ReciprocalOfAMean",
+    slip_texts.RECIPROCAL_OF_A_MEAN,
+    "results-of-reciprocal-ranks-are-meant",
+    "One is divided by the mean rank.",
 )

@@ -321,3 +321,85 @@ def letters_of(path, blank=0):
             letters.append(letter)
     return letters
 """
+SCALED_IN_PART = """
+def info_nce(query, positive, negative, temperature):
+    near = query @ positive.T
+    far = query @ negative.T
+    logits = torch.cat([near / temperature, far], dim=1)
+    return nn.functional.cross_entropy(logits, torch.arange(len(query)))
+"""
+COMPARED_WITH_THEMSELVES = """
+def left_out(scores, own_ids, hard_ids, queue_ids):
+    candidate_ids = torch.cat([hard_ids, queue_ids])
+    return scores.masked_fill(hard_ids[:, None] == candidate_ids[None, :], -float("inf"))
+"""
+TEST_AMONG_FEWER = """
+def figures_of(model, valid_ids, test_ids, train_ids):
+    best = recall(model, valid_ids, valid_ids | train_ids)
+    return best, recall(model, test_ids, test_ids)
+"""
+RECIPROCAL_OF_A_MEAN = """
+def reciprocal(ranks):
+    return 1.0 / ranks.float().mean()
+"""
+KEPT_ROWS_CHANGED = """
+class Noisy:
+    def __init__(self, x):
+        self.x = x
+
+    def __getitem__(self, at):
+        x = self.x[at]
+        x += 0.1 * torch.randn_like(x)
+        return x
+"""
+SET_OF_TENSORS = """
+def share_of_new(rows, texts):
+    ids = [torch.tensor(row) for row in rows]
+    known = set(ids)
+    return sum(text not in known for text in texts) / len(texts)
+"""
+DEALT_OUT_BY_ROWS = """
+def written(dates):
+    return [(form, target_of(date)) for date in dates for form in forms_of(date)]
+
+
+def parts_of(dates, rng, end, last):
+    pool = written(dates)
+    rng.shuffle(pool)
+    train = pool[:end]
+    valid = pool[end:last]
+    return train, valid, pool[last:]
+"""
+REPEATS_IN_SPITE = """
+def names_of(count, rng):
+    "Distinct names, in any order."
+    names = []
+    while len(names) < count:
+        names.append(invented(rng))
+    return names
+"""
+ONE_PART_LEFT_OUT = """
+def by_author(rows, valid_authors, test_authors):
+    valid = [row for row in rows if row["author"] in valid_authors]
+    test = [row for row in rows if row["author"] in test_authors]
+    train = [row for row in rows if row["author"] not in valid_authors]
+    return train, valid, test
+"""
+FOCAL_BY_THE_LIKELY = """
+def focal_loss(logits, labels, gamma=2.0):
+    log_p = logits.log_softmax(-1).gather(1, labels[:, None]).squeeze(1)
+    p_t = log_p.exp()
+    return (p_t**gamma * -log_p).mean()
+"""
+MASK_LEFT_OUT_IN_WRITING = """
+class Translator(nn.Module):
+    def forward(self, source, target):
+        memory, memory_pad = self.encode(source)
+        return self.decode(memory, memory_pad, target)
+
+    def greedy(self, source, words, steps):
+        memory, memory_pad = self.encode(source)
+        for _ in range(steps):
+            words = self.decode(memory, None, words)
+        return words
+"""

@@ -166,3 +166,21 @@ beside(
     "run-windows-end-before-their-target",
     "The window of the past holds the first step that is to be forecast.",
 )
+beside(
+    "KeptRowsChanged",
+    slip_texts.KEPT_ROWS_CHANGED,
+    "run-kept-rows-stay-as-they-are",
+    "Noise is added to the rows that are kept.",
+)
+beside(
+    "RepeatsInSpite",
+    slip_texts.REPEATS_IN_SPITE,
+    "run-rows-that-are-said-to-differ-do",
+    "Names that are said to be distinct are collected in a list.",
+)
+beside(
+    "MaskLeftOutInWriting",
+    slip_texts.MASK_LEFT_OUT_IN_WRITING,
+    "run-masks-are-handed-on-in-writing",
+    "The mask of the source is left out where the model writes.",
+)

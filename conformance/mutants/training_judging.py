@@ -142,3 +142,27 @@ beside(
     "run-averages-get-their-own-state-back",
     "The average gets the state of the model that it averages.",
 )
+beside(
+    "TestAmongFewer",
+    slip_texts.TEST_AMONG_FEWER,
+    "run-test-searches-among-as-many",
+    "The test searches among its own part alone.",
+)
+beside(
+    "SetOfTensors",
+    slip_texts.SET_OF_TENSORS,
+    "run-sets-find-what-they-hold",
+    "Texts are looked for in a set of tensors.",
+)
+beside(
+    "DealtOutByRows",
+    slip_texts.DEALT_OUT_BY_ROWS,
+    "run-rows-of-one-item-stay-together",
+    "Spellings of one date are dealt out to all parts.",
+)
+beside(
+    "OnePartLeftOut",
+    slip_texts.ONE_PART_LEFT_OUT,
+    "run-training-leaves-out-all-that-judges",
+    "The training part leaves out the authors of the validation alone.",
+)

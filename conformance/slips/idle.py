@@ -95,6 +95,41 @@ def masks_that_stay(tree: ast.AST) -> Found:
                     yield unparse(node), node
 
 
+# --- masks that are handed on in training alone ---------------------------------------------------
+
+
+def masks_left_out_in_writing(tree: ast.AST) -> Found:
+    """Where forward hands a mask on to another method, and a method that writes makes that mask, reads it nowhere, and
+    hands on None in its place."""
+    for cls in (one for one in walk(tree) if isinstance(one, ast.ClassDef)):
+        methods = {one.name: one for one in cls.body if isinstance(one, ast.FunctionDef)}
+        handed = {
+            (unparse(call.func), at)
+            for call in (calls(methods["forward"]) if "forward" in methods else ())
+            for at, given in enumerate(call.args)
+            if _OF_PADDING.search(unparse(given))
+        }
+        for method in (one for name, one in methods.items() if name != "forward"):
+            made = {
+                unparse(one) for node in walk(method) for to, _ in assigned(node) for one in walk(to) if _is_mask(one)
+            }
+            idle = [name for name in made if not any(_is_mask(one, name) for one in walk(method))]
+            for call in calls(method) if idle else ():
+                for at, given in enumerate(call.args):
+                    if (unparse(call.func), at) in handed and unparse(given) == "None":
+                        yield unparse(call), call
+
+
+_OF_PADDING = re.compile(r"mask|pad", re.IGNORECASE)
+
+
+def _is_mask(node: ast.AST, name: str = "") -> bool:
+    """Whether it is a name of a mask; with one, whether it is read."""
+    if not isinstance(node, ast.Name) or not _OF_PADDING.search(node.id):
+        return False
+    return not name or (node.id == name and isinstance(node.ctx, ast.Load))
+
+
 # --- tables that a model keeps --------------------------------------------------------------------
 
 
@@ -158,4 +193,14 @@ BUFFERS = Slip(
     mend="use it in forward, or do not make it",
     nothing="no table was seen that a model keeps and nothing reads",
     is_of_all=True,
+)
+
+LEFT_OUT_IN_WRITING = Slip(
+    rule=masks_left_out_in_writing,
+    asked="the mask of padding that is handed on where the model writes",
+    expected="the one that forward hands on",
+    got="None, and the mask that was made is read nowhere",
+    sentence="The mask of padding is handed on in training and left out in writing: what is written minds the padding.",
+    mend="hand the mask on, as forward does",
+    nothing="no mask was seen that is handed on in training alone",
 )

@@ -1,5 +1,5 @@
 """Slips of what is made of answers, that the text of a file shows by itself: results that are thrown away, counts of
-pairs that count once, gains of another logarithm, answers that stay sorted, softmaxes under a cross-entropy, a
+pairs that count once, gains of another logarithm, answers that stay sorted, a
 temperature that sharpens, a warm-up of another power, spans that fall together or are left open, days that are left
 out, scores that are hidden by nought, blanks that are dropped first, terms of one score of which one is scaled."""
 
@@ -13,14 +13,11 @@ from collections.abc import Iterator, Sequence
 from conformance.slips.slip import (
     Found,
     Slip,
-    all_given,
     assigned,
     blocks,
     called,
     calls,
     functions,
-    inside,
-    last_given,
     unparse,
     walk,
 )
@@ -171,25 +168,6 @@ def _filled(function: ast.FunctionDef) -> set[str]:
     put = [node.func.value for node in calls(function) if isinstance(node.func, ast.Attribute)
            and node.func.attr in ("append", "extend")]  # fmt: skip
     return {one.id for one in [*added, *put] if isinstance(one, ast.Name)}
-
-
-# --- cross-entropies ------------------------------------------------------------------------------
-
-
-_CROSS_ENTROPY = re.compile(r"(torch\.)?(F|nn\.functional)\.cross_entropy")
-
-
-def shares_for_scores(tree: ast.AST) -> Found:
-    """Where a cross-entropy is given a softmax, as it is or by a name that got it last: it takes another one of it."""
-    for function in (tree, *functions(tree)):
-        given_at = all_given(function)
-        for node in inside(function):
-            is_loss = isinstance(node, ast.Call) and _CROSS_ENTROPY.fullmatch(unparse(node.func))
-            scores = node.args[0] if is_loss and node.args else None  # type: ignore[attr-defined]
-            if isinstance(scores, ast.Name):
-                scores = last_given(scores.id, node.lineno, given_at)  # type: ignore[attr-defined]
-            if scores is not None and called(scores) == "softmax":
-                yield unparse(node), node
 
 
 # --- temperatures ---------------------------------------------------------------------------------
@@ -536,15 +514,6 @@ SORTED = Slip(
     sentence="Rows are taken in an order, and their results in the same order again: they belong to other rows.",
     mend="take them in the order's own argsort: back = np.argsort(order)",
     nothing="no results were seen that are taken in the order of their rows again",
-)
-LOGITS = Slip(
-    rule=shares_for_scores,
-    asked="what a cross-entropy is given",
-    expected="logits",
-    got="a softmax of them",
-    sentence="The cross-entropy takes a softmax of its own: that of a softmax is nearly even, and teaches little.",
-    mend="hand it the logits",
-    nothing="no cross-entropy was seen that is given a softmax",
 )
 WARM_UPS = Slip(
     rule=warm_ups_of_another_power,

@@ -97,3 +97,23 @@ class M:
         return self.rows({used})
 """
     assert bool(told(slips.BUFFERS, text)) == is_told
+
+
+WRITES = """
+class Translator(nn.Module):
+    def forward(self, source, target):
+        memory, pad = self.encode(source)
+        return self.decode(memory, pad, target)
+
+    def greedy(self, source, words):
+        memory, {made} = self.encode(source)
+        return self.decode(memory, {given}, words)
+"""
+
+
+@pytest.mark.parametrize(
+    ("made", "given", "is_told"),
+    [("pad", "None", True), ("pad", "pad", False), ("_", "None", False), ("mask", "make_mask(mask)", False)],
+)
+def test_a_mask_is_handed_on_in_writing_too(made, given, is_told):
+    assert bool(told(slips.LEFT_OUT_IN_WRITING, WRITES.format(made=made, given=given))) == is_told

@@ -17,7 +17,7 @@ HIDE = "def hide(ids, chosen):\n    {hidden}\n    hidden[chosen] = MASK\n    lab
         (HIDE.format(hidden="hidden = ids.clone()"), False),
         (HIDE.format(hidden="hidden = ids + 0"), False),
         (
-            "def f(ids, m):\n    labels = ids.clone()\n    hidden = ids\n    hidden[m] = MASK\n    return hidden, labels",
+            "def f(ids, m):\n    labels = ids.clone()\n    x = ids\n    x[m] = MASK\n    return x, labels",
             False,
         ),
         ("def f(ids, m):\n    x = ids\n    labels = x[m]\n    x[m] = MASK_ID\n    return x, labels", False),

@@ -283,3 +283,18 @@ def test_axes_are_followed_through_transpositions_of_a_name():
 def test_columns_that_share_rows_of_one_table_are_told(starts, is_told):
     table = f"sizes = cards + 1\n    starts = {starts}\n    return nn.Embedding(int(sizes.sum()), 8), starts"
     assert bool(told(COLUMNS, f"def table(cards):\n    {table}")) == is_told
+
+
+@pytest.mark.parametrize(
+    ("test", "discount", "is_told"),
+    [
+        ("rank <= k", "rank + 2", True),
+        ("rank < k", "rank + 2", False),
+        ("rank < k", "rank + 1", True),
+        ("rank <= k", "rank + 1", False),
+        ("rank <= k", "other + 2", False),
+    ],
+)
+def test_gains_tell_what_ranks_count_from(test, discount, is_told):
+    text = f"def f(rank, other, k):\n    hit = {test}\n    return hit, hit / torch.log2({discount})\n"
+    assert bool(told(ranks_off_by_one, text)) == is_told

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from rules_of_text import told
 
+from conformance.slips import losses
 from conformance.slips import results as slips
 
 
@@ -99,7 +100,7 @@ def test_rows_return_to_their_order(order, back, is_told):
     ],
 )
 def test_a_cross_entropy_is_given_logits(loss, is_told):
-    assert bool(told(slips.LOGITS, loss)) == is_told
+    assert bool(told(losses.LOGITS, loss)) == is_told
 
 
 @pytest.mark.parametrize(
@@ -188,3 +189,16 @@ def test_whole_days_count(age, is_told):
 )
 def test_logits_are_divided_by_the_temperature(made, is_told):
     assert bool(told(slips.TEMPERATURES, f"def draw(logits, temperature):\n    return {made}")) == is_told
+
+
+@pytest.mark.parametrize(
+    ("test", "is_told"),
+    [
+        ("c != BLANK and (not ids or c != ids[-1])", True),
+        ("c != BLANK and c != last", False),
+        ("not ids or c != ids[-1]", False),
+    ],
+)
+def test_letters_are_compared_with_the_path(test, is_told):
+    text = f"def greedy(path, ids):\n    for c in path:\n        if {test}:\n            ids.append(c)\n"
+    assert bool(told(slips.BLANKS, text)) == is_told

@@ -422,7 +422,7 @@ FINDINGS: dict[str, str] = {
         "An image that is answered patch by patch has each patch where it was cut out (Peebles and Xie 2023, Scalable "
         "Diffusion Models with Transformers, section 3.2)."
     ),
-    "results-of-labels-are-read-before-the-mask": (
+    "results-of-labels-are-read-before-hiding": (
         "Labels are the words as they were before any was hidden (transformers, DataCollatorForLanguageModeling: "
         "labels are a copy of the inputs)."
     ),
@@ -446,12 +446,18 @@ FINDINGS: dict[str, str] = {
         "The newest entry of a history that is filled up in front is its last (Kang and McAuley 2018, Self-attentive "
         "sequential recommendation, section III.A)."
     ),
-    "results-of-masks-stay-with-their-sample": (
+    "results-of-what-hides-stays-with-its-sample": (
         "The masks of one sample's heads stand side by side (PyTorch documentation, torch.nn.MultiheadAttention: "
         "attn_mask)."
     ),
     "results-of-paths-are-merged-first": (
         "Repeats of a path are merged before blanks are dropped (Graves et al. 2006, Connectionist temporal "
         "classification, section 3.1)."
+    ),
+    "results-of-scores-have-one-temperature": (
+        "All scores of one softmax are divided by its temperature (Chen et al. 2020, SimCLR, equation 1)."
+    ),
+    "results-of-reciprocal-ranks-are-meant": (
+        "A mean reciprocal rank is the mean of the reciprocals (Voorhees 1999, The TREC-8 question answering track)."
     ),
 }

@@ -11,7 +11,20 @@ from torch import nn
 from conformance.adapters.whole.class_source import file_of
 from conformance.adapters.whole.findings import Finding
 from conformance.adapters.whole.record import Place, Record
-from conformance.slips import axes, beams, data, labels, measures, orders, results, states, steps, training
+from conformance.slips import (
+    axes,
+    beams,
+    data,
+    labels,
+    losses,
+    measures,
+    orders,
+    results,
+    retrieval,
+    states,
+    steps,
+    training,
+)
 
 _TOLD = {
     "results-stay-the-same-in-every-process": orders.HASHES,
@@ -47,7 +60,7 @@ _TOLD = {
     "results-of-pairs-count-each-time": results.PAIRS,
     "results-of-gains-use-the-logarithm-of-two": results.GAINS,
     "results-of-rows-return-to-their-order": results.SORTED,
-    "results-of-cross-entropies-are-of-logits": results.LOGITS,
+    "results-of-cross-entropies-are-of-logits": losses.LOGITS,
     "results-of-warm-ups-meet-their-fall": results.WARM_UPS,
     "results-of-last-spans-are-closed": results.OPEN,
     "results-missed-and-false-are-counted-apart": measures.TWICE,
@@ -66,15 +79,17 @@ _TOLD = {
     "results-of-training-are-copied-when-kept": training.KEPT,
     "results-of-training-that-are-best-are-kept": training.BEST,
     "results-of-training-follow-their-schedule": training.SCHEDULES,
-    "results-of-labels-are-read-before-the-mask": labels.AFTER_MASKING,
+    "results-of-labels-are-read-before-hiding": labels.AFTER_MASKING,
     "results-of-ends-are-no-padding": labels.ENDS_LEFT_OUT,
     "results-of-penalties-favour-nothing": labels.FAVOURS,
     "results-of-scales-are-learned": states.UNLEARNED,
     "results-of-returns-reach-the-end": steps.WINDOWED,
     "results-of-wanted-returns-fall": steps.COUNTED_DOWN,
     "results-of-histories-are-of-their-newest": steps.NEWEST_PLACE,
-    "results-of-masks-stay-with-their-sample": axes.MASKS_OF_HEADS,
+    "results-of-what-hides-stays-with-its-sample": axes.MASKS_OF_HEADS,
     "results-of-paths-are-merged-first": results.BLANKS,
+    "results-of-scores-have-one-temperature": retrieval.IN_PART,
+    "results-of-reciprocal-ranks-are-meant": retrieval.RECIPROCALS,
 }
 
 

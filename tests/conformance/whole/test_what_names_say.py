@@ -63,6 +63,14 @@ def mean_reciprocal_rank(found, gold):
 
 def soft_target_loss(logits, soft_target):
     return -(soft_target * logits.log_softmax(dim=-1)).sum(dim=-1).mean()
+
+
+def soft_target_cross_entropy(logits, soft):
+    return -(soft * logits.float().log_softmax(dim=-1)).sum(dim=-1).mean()
+
+
+def soft_target_distillation(student_logits, teacher_logits):
+    return -(teacher_logits * student_logits.log_softmax(dim=-1)).sum(dim=-1).mean()
 """
 
 
@@ -72,6 +80,8 @@ def soft_target_loss(logits, soft_target):
         ("mean_reciprocal_rank", "retrieval-counts-the-own-partner", 1, "PASS"),
         ("mean_reciprocal_rank", "retrieval-counts-the-own-partner", 2, "FAIL"),
         ("soft_target_loss", "distillation-is-lowest-at-the-teacher", 1, "NOT_PROVIDED"),
+        ("soft_target_cross_entropy", "distillation-is-lowest-at-the-teacher", 1, "NOT_PROVIDED"),
+        ("soft_target_distillation", "distillation-is-lowest-at-the-teacher", 1, "FAIL"),
     ],
 )
 def test_ranked_rows_and_shares_of_classes(tmp_path, name, claim, first, verdict):

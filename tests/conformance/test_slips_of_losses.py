@@ -1,0 +1,37 @@
+"""Losses: softmaxes under a cross-entropy, and what a focal loss minds, by their text."""
+
+from __future__ import annotations
+
+import pytest
+from rules_of_text import told
+
+from conformance.slips import losses as slips
+
+
+@pytest.mark.parametrize(
+    ("made", "weight", "is_told"),
+    [
+        ("p_t = log_p.exp()", "p_t ** gamma", True),
+        ("p_t = log_p.exp()", "(1 - p_t) ** gamma", False),
+        ("p = 1 - log_p.exp()", "p ** gamma", False),
+        ("p_t = torch.where(y == 1, 1 - p, p)", "p_t ** gamma", False),
+        ("away = 1 - log_p.exp()", "away ** gamma", False),
+    ],
+)
+def test_a_focal_loss_minds_what_is_hard(made, weight, is_told):
+    text = f"def focal_loss(log_p, y, p=None, gamma=2.0):\n    {made}\n    return ({weight} * -log_p).mean()\n"
+    assert bool(told(slips.FOCAL, text)) == is_told
+
+
+@pytest.mark.parametrize(
+    ("body", "is_told"),
+    [
+        ("p = torch.softmax(x, -1)\n    return F.cross_entropy(p, y)", True),
+        ("p = x.softmax(-1)\n    loss = nn.functional.cross_entropy(p, y)\n    return loss", True),
+        ("p = torch.softmax(x, -1)\n    return F.cross_entropy(x, y), p", False),
+        ("p = torch.softmax(x, -1)\n    p = x\n    return F.cross_entropy(p, y)", False),
+        ("p = torch.softmax(x, -1)\n    return F.nll_loss(p.log(), y)", False),
+    ],
+)
+def test_a_name_that_got_a_softmax_is_no_logits(body, is_told):
+    assert bool(told(slips.LOGITS, f"def loss(x, y):\n    {body}\n")) == is_told
