@@ -28,8 +28,12 @@ def resized_positions(impl: Any, draw: Draw) -> Evidence:
             parts.append(true(name, grows and spread < 1e-3, got=told.numpy().round(2).tolist()))
         exchanged = exchanged or bool((run.rows[0, -1] > run.rows[0, 0] + 1e-3).item())
     words = "rows and columns are exchanged" if exchanged else "a patch gets the position of another place"
+    is_brought_back = bool(subject.line_of(r"permute\(0, *2, *3, *1\)"))
+    sized = subject.line_of(r"scale_factor *=|size *= *\(") if exchanged and is_brought_back else ""
     return all_of(*parts).saying(
         diagnosis=f"The table of positions is resized, and {words}.",
-        place=str(runs[0].place or "") or subject.place(),
-        mend="bring (1, D, rows, columns) back by permute(0, 2, 3, 1), then reshape",
+        place=sized or str(runs[0].place or "") or subject.place(),
+        mend="resize to (rows, columns) of patches, in this order"
+        if sized
+        else "bring (1, D, rows, columns) back by permute(0, 2, 3, 1), then reshape",
     )

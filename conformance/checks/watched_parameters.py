@@ -116,7 +116,9 @@ def is_in_an_optimizer(impl: Any, draw: Draw) -> Evidence:
     """Every trainable parameter of a module that is trained is in an optimizer."""
     run = run_of(impl)
     stepping = {n for step in steps_of(run) for n in run.optimizers[step.optimizer].parameters}
-    left = frozenset(n for n, p in run.parameters.items() if p.in_model and p.needs and n not in stepping)
+    stepped = {run.parameters[n].module for n in stepping}  # others that got no gradient only answered
+    learns = {n for n, p in run.parameters.items() if p.module in stepped} | run.outside
+    left = frozenset(n for n, p in run.parameters.items() if p.in_model and p.needs and n in learns - stepping)
     copies = Counter(run.parameters[n].size for n in stepping if not run.parameters[n].in_model)
     if left and Counter(run.parameters[n].size for n in left) <= copies:
         return kept("the optimizer steps copies of all trainable parameters", len(left))

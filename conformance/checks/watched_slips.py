@@ -16,6 +16,7 @@ from conformance.slips import (
     beams,
     data,
     fitting,
+    futures,
     idle,
     judging,
     labels,
@@ -140,6 +141,7 @@ _TOLD = {
     "run-training-leaves-out-all-that-judges": rows.ONE_LEFT_OUT,
     "run-focal-losses-mind-what-is-hard": losses.FOCAL,
     "run-masks-are-handed-on-in-writing": idle.LEFT_OUT_IN_WRITING,
+    "run-futures-are-hidden-as-read": futures.SHOWN,
 }
 
 

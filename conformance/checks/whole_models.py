@@ -254,6 +254,14 @@ def every_parameter_gets_a_gradient(impl: Any, draw: Draw) -> Evidence:
             place=without,
             mend="leave the decorator to what calls the model to write or to measure",
         )
+    if without and (raised := subject.raised_in_training(inputs)):
+        words, place = raised
+        return true("forward runs in training", False, got=words).saying(
+            diagnosis="In training forward raises, and in evaluation a part of it runs without gradients: nothing is "
+            "learnt there.",
+            place=place or without,
+            mend="let forward run in training",
+        )
     if subject.reached_from_before(bad, inputs) == set(bad):
         return note("layers that are run again get no gradient where the numbers handed in want none", shown)
     if cut := subject.cut_off_at(bad[0], inputs):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from conformance.mutants import slip_texts
-from conformance.mutants.source import ALIBI, LLAMA, QUANTILES, RELATIVE, TAGGER, VIT, changed
+from conformance.mutants.source import ALIBI, LLAMA, QUANTILES, RELATIVE, TAGGER, TRANSLATOR, VIT, changed
 
 
 def beside(name: str, text: str, claim: str, defect: str) -> None:
@@ -409,4 +409,12 @@ beside(
     slip_texts.RECIPROCAL_OF_A_MEAN,
     "results-of-reciprocal-ranks-are-meant",
     "One is divided by the mean rank.",
+)
+changed(
+    "CausalMaskTheOtherWay",
+    TRANSLATOR,
+    "class FeedForward(nn.Module):",
+    f"{slip_texts.FUTURE_SHOWN.lstrip()}\n\nclass FeedForward(nn.Module):",
+    breaks=("results-of-futures-are-hidden-as-read",),
+    defect="A causal mask is true for what is hidden, and attention hides what is false.",
 )

@@ -403,3 +403,7 @@ class Translator(nn.Module):
             words = self.decode(memory, None, words)
         return words
 """
+FUTURE_SHOWN = """
+def causal_mask(size):
+    return torch.triu(torch.ones(size, size), diagonal=1).bool()
+"""

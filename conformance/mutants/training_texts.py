@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from conformance.mutants import slip_texts
-from conformance.mutants.script import EPOCHS, script
+from conformance.mutants.script import ANNOTATED, EPOCHS, script
 
 
 def beside(name: str, text: str, claim: str, defect: str) -> None:
@@ -596,4 +596,11 @@ beside(
     slip_texts.FOCAL_BY_THE_LIKELY,
     "run-focal-losses-mind-what-is-hard",
     "A focal loss weighs by a power of the probability.",
+)
+script(
+    "CausalMaskTheOtherWayInTraining",
+    ANNOTATED,
+    ("class Layer(nn.Module):", f"{slip_texts.FUTURE_SHOWN.lstrip()}\n\nclass Layer(nn.Module):"),
+    breaks=("run-futures-are-hidden-as-read",),
+    defect="A causal mask is true for what is hidden, and attention hides what is 0.",
 )

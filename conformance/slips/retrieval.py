@@ -15,8 +15,8 @@ _TEMPERATURE = re.compile(r"/ \(?(\w+\.)*(temperature|temp|tau|TAU|TEMP)\b|\* \(
 
 
 def scaled_in_part(tree: ast.AST) -> Found:
-    """Where scores are put side by side, and only some of them are divided by a temperature: before they were, and
-    what they are made of, is looked up in the function."""
+    """Where scores are put side by side, and only some of them are divided by a temperature, here or where their names
+    were given them. The others are products of vectors, too, and no constants."""
     for function in functions(tree):
         scaled = {unparse(to) for node in walk(function) for to, given in assigned(node) if _is_scaled(given)}
         if any(_TEMPERATURE.search(unparse(one)) for one in calls(function) if called(one) == "cross_entropy"):

@@ -161,6 +161,9 @@ def test_a_part_that_is_read_in_the_place_of_one_that_was_made_alike(tmp_path):
     lines += ["        self.map = Map(d)", "    def forward(self, x):", "        x = x + self.map(self.norm1(x))"]
     file.write_text("\n".join([*lines, "        return x + self.map(self.norm1(x))", ""]))
     assert unread(str(file)) == (8,)
+    claim, place = "model-every-parameter-gets-a-gradient", f"{file}:7"
+    assert blamed(place, claim, "norm2.weight: no answer depends on it: nothing is learnt there.") == f"{file}:8"
+    assert blamed(place, claim, "The answer has no gradients, so that nothing can be learnt") == place
     other = tmp_path / "other_block.py"
     other.write_text("\n".join([*lines, "        return x + self.map(self.norm2(x))", ""]))
     assert unread(str(other)) == ()

@@ -460,4 +460,7 @@ FINDINGS: dict[str, str] = {
     "results-of-reciprocal-ranks-are-meant": (
         "A mean reciprocal rank is the mean of the reciprocals (Voorhees 1999, The TREC-8 question answering track)."
     ),
+    "results-of-futures-are-hidden-as-read": (
+        "A causal mask is made as attention reads it (Vaswani et al. 2017, Attention Is All You Need, section 3.2.3)."
+    ),
 }

@@ -23,6 +23,7 @@ from conformance.adapters.whole.record import record
 from conformance.adapters.whole.running import RunningModel
 from conformance.adapters.whole.used_functions import line_in, text_of
 from conformance.adapters.whole.watching import Watching, user_line
+from conformance.places import innermost_line
 from conformance.protocol import Array, Arrays, NotProvided
 
 RATES = (0.3, 0.03, 0.003)
@@ -77,6 +78,17 @@ class GradientProbes(RunningModel):
         written = [one for one in writes.found if _writes_by_its_text(one[1])] or writes.found
         lines = [line for maker, line in written if maker in _KEEPS_ITS_RESULT] or [one for _, one in written]
         return lines[-1] if lines else ""
+
+    def raised_in_training(self, inputs: Mapping[str, Any]) -> tuple[str, str] | None:
+        """What it raises in training, in words, and the user's line; None where it runs."""
+        try:
+            self.in_training(0, **inputs)
+        except NotProvided:
+            return None  # in training it needs more than it was given
+        except Exception as error:
+            words = f"{type(error).__name__}: {' '.join(str(error).split())}"
+            return words, innermost_line(error).partition(" in ")[0]
+        return None
 
     def reached_as_drawn(self, names: list[str], inputs: Mapping[str, Any]) -> set[str]:
         """Those of these parameters that get a gradient in a model as its constructor draws it. Other weights may leave

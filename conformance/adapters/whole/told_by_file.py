@@ -15,6 +15,7 @@ from conformance.slips import (
     axes,
     beams,
     data,
+    futures,
     labels,
     losses,
     measures,
@@ -90,6 +91,7 @@ _TOLD = {
     "results-of-paths-are-merged-first": results.BLANKS,
     "results-of-scores-have-one-temperature": retrieval.IN_PART,
     "results-of-reciprocal-ranks-are-meant": retrieval.RECIPROCALS,
+    "results-of-futures-are-hidden-as-read": futures.SHOWN,
 }
 
 

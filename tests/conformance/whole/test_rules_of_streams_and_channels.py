@@ -221,3 +221,27 @@ class RecogniserThatNormsPadding(Recogniser):
 @pytest.mark.parametrize(("cls", "verdict"), [(Recogniser, "PASS"), (RecogniserThatNormsPadding, "FAIL")])
 def test_lengths_that_may_be_left_out_are_counted(cls, verdict):
     assert said(cls, "encoder-padding-changes-nothing") == verdict
+
+
+class BreaksInTraining(nn.Module):
+    """Classes of texts. In training it raises; in evaluation a part of it runs without gradients."""
+
+    def __init__(self, vocab_size=29, num_classes=3):
+        super().__init__()
+        self.words, self.part = nn.Embedding(vocab_size, WIDTH), nn.Linear(WIDTH, WIDTH)
+        self.head = nn.Linear(WIDTH, num_classes)
+
+    def forward(self, ids):
+        x = self.words(ids).mean(1)
+        return self.head(x + (self.part(x).view(5, 7) if self.training else self.answered(x)))
+
+    @torch.no_grad()
+    def answered(self, x):
+        return self.part(x)
+
+
+def test_a_training_that_raises_is_told_as_that():
+    found = run_check(CHECKS["model-every-parameter-gets-a-gradient"], pointed(BreaksInTraining), "quick")
+    assert found.verdict.name == "FAIL"
+    assert found.diagnosis.startswith("In training forward raises")
+    assert "view(5, 7)" in found.place
