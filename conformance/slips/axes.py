@@ -1,5 +1,6 @@
 """Slips of the axes of tensors, that the text of a file shows by itself: heads that are joined where they stand, new
-shapes that name axes in another order, grids that are laid out in two orders, and boxes whose x gets the height."""
+shapes that name axes in another order, grids that are laid out in two orders, boxes whose x gets the height, and masks
+that are repeated as a whole for heads."""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
 """Slips of what is made and never read, that the text of a file shows by itself: masks that a loss is handed, parts of
-a batch, masks that a batch holds or that a function makes, tables that a model keeps."""
+a batch, masks that a batch holds or that a function makes, masks that are handed on in training alone, tables that a
+model keeps."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Slips of what is made of answers, that the text of a file shows by itself: results that are thrown away, counts of
-pairs that count once, gains of another logarithm, answers that stay sorted, a
-temperature that sharpens, a warm-up of another power, spans that fall together or are left open, days that are left
-out, scores that are hidden by nought, blanks that are dropped first, terms of one score of which one is scaled."""
+pairs that count once, gains of another logarithm, answers that stay sorted, a temperature that sharpens, a warm-up of
+another power, spans that fall together or are left open, days that are left out, scores that are hidden by nought,
+blanks that are dropped first, terms of one score of which one is scaled."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Slips of the weights of a model that the text of a file shows by itself: a saved model of which only the config is
 loaded, factors that are merged into a weight without their scale, a slow average that is moved once an epoch, an
-average that gets other weights back, and statistics of data that no saved model has."""
+average that gets other weights back, statistics of data that no saved model has, and scales that nothing learns."""
 
 from __future__ import annotations
 
