@@ -26,16 +26,18 @@ def before_they_are_seen(impl: Any, draw: Draw) -> Evidence:
         raise NotProvided("without labels it reads one action less than states, and leaves the first one out")
     place = seen.subject.line_of(r"(?i)=.*(predict|head|out)\w*action\w*\(|(predict|head|out)\w*_?act\w*\(")
     place = place or seen.subject.place()
-    late = [] if not seen.times else [np.abs(seen.answer(seen.times, AT) - base).max() > close]
-    return all_of(
-        *(
+    parts = []
+    if seen.times:
+        reached = np.abs(seen.answer(seen.times, AT) - base).max() > close
+        parts += [
             true("the number of a step reaches a prediction", reached).saying(
                 diagnosis=f"{seen.times} reach no prediction: a step is not told from the same step of another window.",
                 place=seen.subject.line_of(r"(?i)time\w*\(") or place,
                 mend=f"look the embedding up by {seen.times}",
             )
-            for reached in late
-        ),
+        ]
+    return all_of(
+        *parts,
         true("nothing reaches the steps before", max(by_action[:AT].max(), by_state[:AT].max()) <= close).saying(
             diagnosis="States or actions reach the predictions of earlier steps: the model sees the future.",
             place=seen.subject.attention_place() or place,

@@ -143,12 +143,6 @@ beside(
     "The average gets the state of the model that it averages.",
 )
 beside(
-    "TestAmongFewer",
-    slip_texts.TEST_AMONG_FEWER,
-    "run-test-searches-among-as-many",
-    "The test searches among its own part alone.",
-)
-beside(
     "SetOfTensors",
     slip_texts.SET_OF_TENSORS,
     "run-sets-find-what-they-hold",

@@ -574,24 +574,6 @@ beside(
     "Masks of all samples are repeated as a whole for the heads.",
 )
 beside(
-    "ScaledInPartInTraining",
-    slip_texts.SCALED_IN_PART,
-    "run-scores-of-one-softmax-have-one-temperature",
-    "Only the similarities to positives are divided by the temperature.",
-)
-beside(
-    "ComparedWithThemselves",
-    slip_texts.COMPARED_WITH_THEMSELVES,
-    "run-candidates-are-compared-with-the-own-one",
-    "Candidates are compared with themselves, and not with the own one of the row.",
-)
-beside(
-    "ReciprocalOfAMeanInTraining",
-    slip_texts.RECIPROCAL_OF_A_MEAN,
-    "run-reciprocal-ranks-are-meant",
-    "One is divided by the mean rank.",
-)
-beside(
     "FocalByTheLikely",
     slip_texts.FOCAL_BY_THE_LIKELY,
     "run-focal-losses-mind-what-is-hard",

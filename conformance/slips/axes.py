@@ -175,24 +175,6 @@ def boxes_scaled_by_the_other_side(tree: ast.AST) -> Found:
                 yield unparse(node), node
 
 
-GRIDS = Slip(
-    rule=grids_in_two_orders,
-    asked="the places of a grid that is laid out twice in one function",
-    expected="of one order",
-    got="row by row, and column by column",
-    sentence="A grid is laid out row by row in one place, and column by column in another: rows and columns change.",
-    mend='"b h w d -> b (h w) d" in both',
-    nothing="no grid was seen that is laid out in two orders",
-)
-SIDES = Slip(
-    rule=boxes_scaled_by_the_other_side,
-    asked="by what the numbers of boxes are scaled",
-    expected="x by the width, y by the height",
-    got="x by the height",
-    sentence="Boxes are scaled by height, width, height, width: x gets the height, and y the width.",
-    mend="boxes * torch.stack([width, height, width, height], -1)",
-    nothing="no boxes were seen whose x is scaled by the height",
-)
 # --- masks of heads -------------------------------------------------------------------------------
 
 _HEADS = re.compile(r"(self\.)?(\w+\.)?(n_?|num_?)?(attention_)?heads?|h", re.IGNORECASE)
@@ -218,6 +200,24 @@ def masks_by_heads_first(tree: ast.AST) -> Found:
                 yield unparse(node), node
 
 
+GRIDS = Slip(
+    rule=grids_in_two_orders,
+    asked="the places of a grid that is laid out twice in one function",
+    expected="of one order",
+    got="row by row, and column by column",
+    sentence="A grid is laid out row by row in one place, and column by column in another: rows and columns change.",
+    mend='"b h w d -> b (h w) d" in both',
+    nothing="no grid was seen that is laid out in two orders",
+)
+SIDES = Slip(
+    rule=boxes_scaled_by_the_other_side,
+    asked="by what the numbers of boxes are scaled",
+    expected="x by the width, y by the height",
+    got="x by the height",
+    sentence="Boxes are scaled by height, width, height, width: x gets the height, and y the width.",
+    mend="boxes * torch.stack([width, height, width, height], -1)",
+    nothing="no boxes were seen whose x is scaled by the height",
+)
 HEADS = Slip(
     rule=heads_joined_in_place,
     asked="what each position gets",

@@ -55,10 +55,11 @@ def end_cut_off(tree: ast.AST) -> Found:
 
 
 _ENDS_BY_ITSELF = re.compile(
-    r"^(src|source|tgt|target)(_|s?$)|_(src|tgt)$|encoder|translat|summar|answer|title|repl(y|ies)|respon|caption|question",
+    r"^(src|source|tgt|target)(_|s?$)|_(src|tgt)$|translat|summar|answer|title|repl(y|ies)|respon|caption|question",
     re.IGNORECASE,
 )
-"""Names of texts that end by themselves, and of models that read one text and write another."""
+"""Names of texts that end by themselves, and of the two sides of what reads one text and writes another. An encoder is
+no sign of that: many a language model is made of torch's."""
 
 
 def _names(tree: ast.AST) -> Iterator[str]:

@@ -6,11 +6,12 @@ from __future__ import annotations
 import ast
 import re
 
-from conformance.slips.slip import Found, Slip, assigned, blocks, functions, unparse, walk
+from conformance.slips.slip import END, PAD, Found, Slip, assigned, blocks, functions, unparse, walk
 
 # --- labels after the mask ------------------------------------------------------------------------
 
 _HIDES = re.compile(r"mask", re.IGNORECASE)
+_LABELS = re.compile(r"(label|target|tgt|gold)s?$", re.IGNORECASE)
 
 
 def labels_read_after_masking(tree: ast.AST) -> Found:
@@ -51,16 +52,12 @@ def _labels_of(name: str, block: list[ast.stmt], behind: int) -> bool:
 
 # --- ends that are padding ------------------------------------------------------------------------
 
-_LABELS = re.compile(r"(label|target|tgt|gold)s?$", re.IGNORECASE)
-_PAD = re.compile(r"(\w+_)?pad(ding)?(_?(id|idx|token|token_id|index))?$", re.IGNORECASE)
-_END = re.compile(r"(\w+_)?(eos|eot|end_?of_?\w+)(_?(id|idx|token|token_id|index))?$", re.IGNORECASE)
-
 
 def ends_taken_out_with_padding(tree: ast.AST) -> Found:
     """Where labels that have the value of padding are left out, in a file that gives padding the value of the sign of
     the end, and puts that sign behind texts."""
     shared = _shared_pads(tree)
-    ends = [one for one in walk(tree) if isinstance(one, ast.List) and any(_END.search(unparse(e)) for e in one.elts)]
+    ends = [one for one in walk(tree) if isinstance(one, ast.List) and any(END.match(_last(e)) for e in one.elts)]
     if not shared or not ends:
         return
     for node in walk(tree):
@@ -71,8 +68,13 @@ def ends_taken_out_with_padding(tree: ast.AST) -> Found:
             if not isinstance(asked, ast.Compare) or not isinstance(asked.ops[0], ast.Eq):
                 continue
             is_left_out = unparse(given) == "-100" or "ignore" in unparse(given).lower()
-            if is_left_out and unparse(asked.comparators[0]).rpartition(".")[2] in shared:
+            if is_left_out and _last(asked.comparators[0]) in shared:
                 yield unparse(node), node
+
+
+def _last(node: ast.AST) -> str:
+    """A name without its owner: ``eos_id`` of ``cfg.eos_id``."""
+    return unparse(node).rpartition(".")[2]
 
 
 def _shared_pads(tree: ast.AST) -> set[str]:
@@ -83,13 +85,13 @@ def _shared_pads(tree: ast.AST) -> set[str]:
     for node in walk(tree):
         given = [(node.target, node.value)] if isinstance(node, ast.AnnAssign) and node.value else assigned(node)
         for to, value in given:
-            name = unparse(to).rpartition(".")[2]
+            name = _last(to)
             if isinstance(value, ast.Constant) and isinstance(value.value, int):
                 numbers.setdefault(name, value.value)
-            elif _PAD.fullmatch(name) and _END.fullmatch(unparse(value).rpartition(".")[2]):
+            elif PAD.match(name) and END.match(_last(value)):
                 found.add(name)
-    ends = {value for name, value in numbers.items() if _END.fullmatch(name)}
-    return found | {name for name, value in numbers.items() if _PAD.fullmatch(name) and value in ends}
+    ends = {value for name, value in numbers.items() if END.match(name)}
+    return found | {name for name, value in numbers.items() if PAD.match(name) and value in ends}
 
 
 # --- penalties ------------------------------------------------------------------------------------

@@ -43,6 +43,10 @@ JUDGES = f"{VALIDATES}|test|held_?out"
 "eval" is neither for sure: what is evaluated may be a part of what is learned."""
 
 
+END = re.compile(r"^(\w+_)?(eos|eot|end_?of_?\w+)(_?(id|idx|token|token_id|index))?$", re.IGNORECASE)
+PAD = re.compile(r"^(\w+_)?pad(ding)?(_?(id|idx|token|token_id|index))?$", re.IGNORECASE)
+"""Names of the token that ends a text, and of the one that fills rows up."""
+
 LEARNED = re.compile(r"(\w+_)?(train|learn)(ing|ed)?(_\w+)?", re.IGNORECASE)
 JUDGING = re.compile(rf"(\w+_)?({JUDGES}|eval)(_\w+)?", re.IGNORECASE)
 """Names of data that are learned from, and of data that judge, whatever stands behind them."""

@@ -7,7 +7,8 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from conformance.watch.ends import END, FORWARD
+from conformance.slips.slip import END, PAD
+from conformance.watch.ends import FORWARD
 from conformance.watch.events import Backward, Loss
 from conformance.watch.lines import Source
 from conformance.watch.stated import sources, whole_numbers
@@ -85,9 +86,6 @@ def divergence_over_padding(run: Any) -> tuple[Loss, Loss] | None:
     return None
 
 
-_PAD = re.compile(r"^(\w+_)?pad(ding)?(_?(id|idx|token|token_id|index))?$", re.IGNORECASE)
-
-
 def ends_taken_for_padding(run: Any) -> tuple[int, Loss] | None:
     """The id that a script names both its end and its padding, puts into its texts, and asks for in no label; and the
     first loss that leaves it out."""
@@ -98,8 +96,8 @@ def ends_taken_for_padding(run: Any) -> tuple[int, Loss] | None:
     for source in sources(run):
         numbers = [*whole_numbers(source)]
         known = dict(numbers)
-        pads = {value for name, value in numbers if _PAD.match(name)}
-        pads |= {known[other] for name, other in _renamed(source) if _PAD.match(name) and other in known}
+        pads = {value for name, value in numbers if PAD.match(name)}
+        pads |= {known[other] for name, other in _renamed(source) if PAD.match(name) and other in known}
         ends = {name: value for name, value in numbers if END.match(name) and value in pads}
         for name, value in ends.items():
             if _is_put(source, name) and not any(value in loss.asked_for for loss in losses):

@@ -8,12 +8,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from types import FrameType, ModuleType
 from typing import Any, NamedTuple
 
+from conformance.slips.slip import END
 from conformance.watch.events import Loss
 from conformance.watch.lines import Source
 from conformance.watch.stated import sources
-
-END = re.compile(r"^(\w+_)?(eos|eot|end_?of_?\w+)(_?(id|idx|token|token_id|index))?$", re.IGNORECASE)
-"""Names of the token that ends a text."""
 
 _WORDS = re.compile(r"^[<\[|]+(eos|/s|end|eot|endoftext|end_of_text|im_end)[>\]|]+$", re.IGNORECASE)
 """Words of a vocabulary that end a text. They stand in brackets: "end" alone is a word like others."""

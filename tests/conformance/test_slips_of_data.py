@@ -13,6 +13,7 @@ from conformance.slips import data as slips
     [
         ("tgt = ([BOS] + list(words) + [EOS])[:max_len]", True),
         ("ids = ([BOS] + list(words) + [EOS])[:max_len]", False),  # a text of a language model may go on
+        ("encoder = nn.TransformerEncoder(layer, 2)\nids = (words + [EOS])[:max_len]", False),
         ("answer_ids = (words + [self.eos_id])[:self.longest]", True),
         ("def summary_ids(words, n):\n    ids = words + [vocab.eos]\n    ids = ids[:n]", True),
         ("tgt = [BOS] + list(words)[:max_len - 2] + [EOS]", False),
