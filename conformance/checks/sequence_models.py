@@ -361,6 +361,8 @@ def _of_methods_behind_padding(subject: Any, alone: dict[str, Array], padded: di
 def every_part_counts(impl: Any, draw: Draw) -> Evidence:
     """Every word (every stretch of numbers) changes the scores."""
     subject = impl.build("classifier", {})
+    if subject.calling.hides_patches:
+        raise NotProvided("its mask hides a part of the input")
     name = subject.calling.main.meaning
     inputs = subject.example(2, _length(subject), seed=53)
     if inputs[name].ndim == 2:

@@ -24,7 +24,7 @@ from conformance.adapters.inference.facts import Fact
 from conformance.adapters.stated import Shape
 from conformance.adapters.whole.configs import Options
 from conformance.adapters.whole.layouts import OF_PLACES, laid_out, without_barred
-from conformance.adapters.whole.masking import SIZES, Mask, real_tokens
+from conformance.adapters.whole.masking import CHOOSES, SIZES, Mask, real_tokens
 from conformance.adapters.whole.results import named_tensors
 from conformance.adapters.whole.watching import Watching
 
@@ -136,6 +136,11 @@ class Calling:
         """Whether a table reads its main input, or that is numbers: whole numbers that no table reads, such as the
         places of what is gathered, are no words, and no others can be drawn."""
         return bool(self.main.vocab or self.main.shape)
+
+    @property
+    def hides_patches(self) -> bool:
+        """Whether a mask chooses which patches are taken: the others change nothing."""
+        return any(mask.how == CHOOSES for mask in self.masks)
 
     @property
     def takes_several_kinds(self) -> bool:

@@ -121,12 +121,34 @@ NONE = "None"
 """How a mask is filled that is not there."""
 
 
+CHOOSES = "bool, True = hidden, (B, patches), every other one"
+"""How a mask is filled that chooses which patches are taken, as many of each sample."""
+
+_CHOSEN = re.compile(r"shape of the mask \[\d+, .*\] at index \d+ does not match .* tensor \[\d+, (\d+), \d+\]")
+"""What torch says where x[~mask] is asked with a mask of another length than x has."""
+
+
 SIZES = "sizes"
 """Among the inputs that a user's own function is handed: (rows, steps) of each, by its meaning."""
 
 
 def none(parameter: str) -> Mask:
     return Mask(parameter, lambda inputs: None, NONE, padding=False)
+
+
+def choosing(masks: Sequence[Mask], error: Exception) -> tuple[Mask, ...]:
+    """The same masks, as one that chooses among the patches that an error counts: it was used as an index, and each
+    sample must keep as many. () where the error says nothing of the kind, or such a mask was given."""
+    counted = _CHOSEN.search(str(error)) if isinstance(error, IndexError) else None
+    if counted is None or len(masks) != 1 or masks[0].how == CHOOSES:
+        return ()
+    patches = int(counted[1])
+
+    def make(inputs: Inputs) -> Tensor:
+        rows = next(value for value in inputs.values() if isinstance(value, Tensor)).shape[0]
+        return (torch.arange(patches) % 2 == 1).expand(rows, patches)
+
+    return (Mask(masks[0].parameter, make, CHOOSES, encoding="bool, True = hidden", axes=2, padding=False),)
 
 
 # --- the user's own functions ---------------------------------------------------------------------

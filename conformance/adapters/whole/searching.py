@@ -33,7 +33,7 @@ from conformance.adapters.whole.calling import (
 )
 from conformance.adapters.whole.fillers import Beside, OneEach, Times, constants
 from conformance.adapters.whole.layouts import STRETCHES
-from conformance.adapters.whole.masking import NONE, Unread, unread
+from conformance.adapters.whole.masking import NONE, Unread, choosing, unread
 from conformance.adapters.whole.names import MAY_BE_LABELS
 from conformance.adapters.whole.proposing import FRAMES, Proposals
 from conformance.adapters.whole.shapes import table_lengths
@@ -355,6 +355,8 @@ class _Finder:
                 raise Unresolved(f"{type(self.module).__name__} cannot be called: {error}; install it") from error
             except Exception as error:
                 self.failures.append(Ran.raised(self.trial.operations, error))
+                if chosen := choosing(calling.masks, error):
+                    return self.attempt(replace(calling, masks=chosen))
                 if isinstance(error, ComparesSamples):
                     only = replace(error.calling.main, length=length if length not in (0, T) else None)
                     at = replace(error.calling, inputs=(*error.calling.inputs[:-1], only))

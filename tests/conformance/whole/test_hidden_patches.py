@@ -89,3 +89,36 @@ LOSS_ALONE = {', "logits": logits, "aux_loss": aux_loss}\n\n': ', "logits": logi
 )
 def test_a_term_of_balance_that_only_parts_hand_out(made, total, expected):
     assert verdicts(made, MIXTURE, {**LOSS_ALONE, SUM: total}, ADDED) == [expected]
+
+
+PICKED = '''
+import torch
+from torch import nn
+
+
+class Pretrainer(nn.Module):
+    """Reads the patches that a mask leaves, and draws all of them."""
+
+    def __init__(self, side=32, patch=8, width=32):
+        super().__init__()
+        self.embed = nn.Conv2d(3, width, patch, patch)
+        self.register_buffer("places", torch.randn(1, (side // patch) ** 2, width))
+        self.blank = nn.Parameter(torch.zeros(1, 1, width))
+        self.encoder = nn.TransformerEncoder(nn.TransformerEncoderLayer(width, 4, 64, batch_first=True), 2)
+        self.decoder = nn.TransformerEncoder(nn.TransformerEncoderLayer(width, 4, 64, batch_first=True), 1)
+        self.paint = nn.Linear(width, 3 * patch * patch)
+
+    def forward(self, image, mask):
+        x = self.embed(image).flatten(2).transpose(1, 2) + self.places
+        batch, _, width = x.shape
+        seen = self.encoder(x[~mask].reshape(batch, -1, width))
+        hidden = self.places.expand(batch, -1, -1)[mask].reshape(batch, -1, width)
+        return self.paint(self.decoder(torch.cat([seen, self.blank + hidden], 1))[:, seen.shape[1] :])
+'''
+
+
+def test_a_mask_that_chooses_patches_hides_a_part_of_the_picture(made):
+    model = whole_model(made("Pretrainer", PICKED))
+    assert any("every other one" in fact.value for fact in model.calling.facts)
+    claims = ("classifier-every-part-of-the-input-counts", "model-evaluation-repeats-itself")
+    assert [run_check(CHECKS[claim], Whole(model), "quick").verdict.name for claim in claims] == ["NOT_PROVIDED", "PASS"]
