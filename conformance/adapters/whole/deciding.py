@@ -65,12 +65,15 @@ class Decider:
 
     def reached(self, hidden: int) -> list[tuple[str, int]]:
         """The inputs and steps before the last one that reach the last prediction, where a mask hides so many first
-        steps of this trajectory, and none of the other one. Raises NotProvided where no mask of steps is taken, or it
-        changes nothing."""
+        steps of this trajectory, and none of the other one. Raises NotProvided where no mask of steps is taken, such
+        as one for each pair of tokens, or it changes nothing."""
         if not self.mask:
             raise NotProvided("it takes no mask of steps")
         masked = replace(self, given={**self.given, self.mask: self._mask_of(hidden)})
-        both = masked.answer()[:, -1]
+        try:
+            both = masked.answer()[:, -1]
+        except Exception as error:
+            raise NotProvided(f"what it takes as {self.mask} is no mask of steps") from error
         base = both[0]
         if not np.isfinite(base).all():
             raise NotProvided("it gives no numbers where steps at the start are padding")

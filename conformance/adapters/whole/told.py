@@ -39,6 +39,8 @@ _WORDS_OF_DTYPES = (
 )
 _DTYPE_BEFORE = re.compile(r"\b(\w+)\s*(tensors?)?\s*((of|with)\s+(shape|size)\s*)?$", re.IGNORECASE)
 """The word right before a shape: "where: bool (B, T)"."""
+_NEXT_PART = r"\n\s*(?:Returns?|Yields?|Outputs?|Raises)\s*(?::|\n\s*-)"
+"""Where documentation goes on to speak of what is given back."""
 _DEPTH = 2
 """So deep are methods read that a forward hands its input to."""
 _BEHIND = 60
@@ -232,7 +234,7 @@ def _documented(prose: str, of_class: str, parameters: Sequence[str], is_forward
     for text in (prose, of_class):
         for name in parameters:
             flags = re.IGNORECASE if len(name) > 2 else 0
-            between = rf"(?P<between>(?:(?!\b(?:{others})\b\s*[:(\[])[^()\[\];]){{0,80}}?)"
+            between = rf"(?P<between>(?:(?!\b(?:{others})\b\s*[:(\[]|{_NEXT_PART})[^()\[\];]){{0,80}}?)"
             match = re.search(rf"(?<![\w.]){re.escape(name)}\b{between}{_DIMS}", text, flags)
             listed = rf"(?P<between>(?:\s*(?:,|and)\s*(?:{others}))+\s*:\s*)"  # "ids, types, mask: (B, T)"
             match = match or re.search(rf"(?<![\w.]){re.escape(name)}\b{listed}{_DIMS}", text, flags)

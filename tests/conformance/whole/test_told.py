@@ -33,6 +33,23 @@ class Commented(nn.Module):
         return xy
 
 
+class Returning(nn.Module):
+    def forward(
+        self,
+        states,  # (batch, steps) ids
+        groups,  # (batch,) of a user
+    ):
+        """
+        Args:
+            states: what was seen
+            groups: of users
+
+        Returns:
+            logits: (batch, steps, n_items)
+        """
+        return states
+
+
 class Features(nn.Module):
     def __init__(self, n_features: int = 5) -> None:
         super().__init__()
@@ -108,6 +125,11 @@ def test_a_comment_is_documentation():
 
 def test_a_comment_behind_a_parameter_speaks_of_it():
     assert told_by_forward(Features(), ["x", "missing_mask"]) == dict.fromkeys(["x", "missing_mask"], Told(("B", "N")))
+
+
+def test_what_is_said_of_the_answer_speaks_of_no_parameter():
+    told = told_by_forward(Returning(), ["states", "groups"])
+    assert (told["states"].axes, told["groups"].axes) == (("batch", "steps"), ("batch",))
 
 
 def test_numbers_are_tried_before_whole_numbers_that_no_table_reads():
