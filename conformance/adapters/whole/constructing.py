@@ -42,6 +42,7 @@ _STAYS = ("to", "cuda", "cpu", "eval", "train", "half", "float", "double", "requ
 _WRAPPERS = ("DataParallel", "DistributedDataParallel", "compile")
 _TENSORS = (torch.tensor, torch.zeros, torch.ones, torch.arange, torch.eye, torch.full, torch.randn, torch.rand)
 _PURE = (copy.deepcopy, copy.copy, functools.partial, *_TENSORS)
+_OPTION = "add_argument("
 _HOLDERS = (nn.ModuleList, nn.ModuleDict)
 """What holds other modules: one that holds nothing would make another model."""
 
@@ -321,15 +322,19 @@ class Evaluator(Constructions):
         try:
             return super().part(name, annotation)
         except Unknown:
-            parsers = [s for s in self.around.sources if "add_argument(" in s.text] if name.lower() in CONFIGS else []
-            if self.strict or not parsers:
+            if self.strict or name.lower() not in CONFIGS or (parser := self._parser()) is None:
                 raise
-            return self._parsed_arguments(parsers[0])
+            return self._parsed_arguments(parser)
+
+    def _parser(self) -> Source | None:
+        """The nearest file that says which options there are."""
+        return next((source for source in self.around.sources if _OPTION in source.text), None)
 
     def _Call(self, node: ast.Call, scope: Scope) -> Any:
         if isinstance(node.func, ast.Attribute):
             if node.func.attr in ("parse_args", "parse_known_args"):
-                parsed = self._parsed_arguments(scope.source)
+                parser = scope.source if _OPTION in scope.source.text else self._parser()  # a test asks for another's
+                parsed = self._parsed_arguments(parser or scope.source)
                 return parsed if node.func.attr == "parse_args" else (parsed, [])
             if node.func.attr in _STAYS:
                 held = self.value(node.func.value, scope)

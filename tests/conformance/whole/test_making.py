@@ -103,6 +103,12 @@ OTHER_FILES = {
         "options.py": "def get():\n    p = P()\n    p.add_argument('--a', default=6)\n    return p.parse_args()",
         "train.py": "from options import get\nargs = get()\nNet(args.a, 12)",
     },
+    "a test that asks another file's parser": {
+        "options.py": "def parser():\n    p = P()\n    g = p.add_argument_group('sizes')\n    g.add_argument('--a', default=6)\n"
+        "    return p",
+        "test_net.py": "def given(**words):\n    args = options.parser().parse_args([])\n    return args\n\n\n"
+        "def test_it():\n    args = given()\n    Net(args.a, 12)",
+    },
     "a JSON file": {"config.json": '{"data": "x", "model": {"ninp": 6, "nhid": 12, "other": 1}}'},
 }
 
