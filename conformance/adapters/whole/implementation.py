@@ -47,7 +47,7 @@ from conformance.adapters.whole.model import WholeModel, part, takes_each_word_a
 from conformance.adapters.whole.names import families_of
 from conformance.adapters.whole.reference import Difference, first_difference
 from conformance.adapters.whole.remaking import otherwise_made, reads_words
-from conformance.adapters.whole.shapes import CONVOLUTIONS
+from conformance.adapters.whole.shapes import CONVOLUTIONS, OVER_PLACES
 from conformance.adapters.whole.variants import variants
 from conformance.protocol import WHOLE_MODELS, NotProvided
 
@@ -206,7 +206,8 @@ class PointedImplementation:
             with suppress(Exception):
                 seen = self.running.inside().seen
         wanted = families_of(self.name)
-        inner = {type(part).__name__ for part in self.running.module.modules()} - {self.name} if self.running else set()
+        parts = self.running.module.modules() if self.running else ()
+        inner = {type(part).__name__ for part in parts if not isinstance(part, OVER_PLACES)} - {self.name}
         if resolutions or any("modules" not in families_of(name) for name in inner):
             wanted -= {"modules"}  # its role, or the parts inside, promise more
         if seen & wanted:

@@ -130,7 +130,10 @@ _FAMILIES = (
     (re.compile(r"norm"), "norm"),
     (re.compile(r"position(?!_?wise)|pos_?(enc|emb)|rotary|rope|sinusoid"), "positions"),
 )
-_ONE_OPERATION = re.compile(r"(attention|linear|dense|embedding|conv(olution)?|dropout|activation|pooling)_?layer$")
+_ONE_OPERATION = re.compile(
+    r"(attention|linear|dense|embedding|conv(olution)?|dropout|activation|pooling|input|output|projection|fc)_?layer$|"
+    r"(linear|dense|conv(olution)?|fc|projection)_?block$"
+)
 """Names of layers that hold no others."""
 FAMILIES = frozenset({"attention", "norm", "feed-forward", "blocks"})
 """What a recorded run can show of a component, as `inside().seen` calls it."""

@@ -33,6 +33,8 @@ _USUAL_SIDES = (32, 28, 16, 64, 224, 8)
 _USUAL_WIDTHS = (80, 40)
 """Of the features of a frame of speech."""
 CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
+OVER_PLACES = (nn.modules.batchnorm._NormBase, nn.GroupNorm)
+"""Norms over a batch or over places, of which no claim about norms speaks."""
 _SIDE_AXES = re.compile(r"(img_?|image_?)?(h|w|height|width|size|side)")
 _FREE_AXES = re.compile(
     r"t|l|s|n|tx|ty|len(gth)?|\w*seq(uence)?(_?len(gth)?)?|\w*_len(gth)?|time(_?steps)?|steps?|frames?|samples?|tokens?|words?|"

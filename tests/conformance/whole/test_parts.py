@@ -283,6 +283,8 @@ def test_the_line_that_writes_over_an_input_is_named() -> None:
         ("MLP_Head", {*FAMILIES, "modules"}),
         ("TransformerEncoderLayer", FAMILIES),
         ("DropPath", {*FAMILIES, "modules"}),
+        ("ConvBlock", {*FAMILIES, "modules"}),
+        ("TransformerOutputLayer", {*FAMILIES, "modules"}),
     ],
 )
 def test_the_name_of_a_component_says_what_its_run_must_show(name: str, families: set[str]) -> None:
