@@ -21,7 +21,7 @@ from conformance.mutants.base import AnyMutant, Mutant
 from conformance.mutants.script import FOLDER as SCRIPTS
 from conformance.mutants.script import LONG, RESUMED, STEPS, ScriptMutant
 from conformance.mutants.source import FOLDER as SPECIMENS
-from conformance.mutants.source import HELPERS, SourceMutant, Specimen
+from conformance.mutants.source import HELPERS, SCORES, SourceMutant, Specimen
 from conformance.watch.launching import Script
 from conformance.watch.lines import source_of
 from conformance.watch.script import watched
@@ -56,7 +56,7 @@ def pointed_at(specimen: Specimen, source: str, file: str) -> Any:
     linecache.cache[file] = (len(source), None, source.splitlines(keepends=True), file)
     sys.modules[module.__name__] = module
     exec(compile(source, file, "exec"), vars(module))
-    if specimen is HELPERS:
+    if specimen in (HELPERS, SCORES):
         classes = [one for one in vars(module).values() if isinstance(one, type) and one.__module__ == module.__name__]
         return HelpersImplementation([*functions_of(module), *classes], specimen.name)
     return PointedImplementation(getattr(module, specimen.name), parse(f"{module.__name__}:{specimen.name}"))

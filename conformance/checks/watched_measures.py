@@ -219,16 +219,22 @@ def _figure(impl: Any, rule: str, nothing: str, asked: str, wrong: str, mend: st
     )
 
 
-@check("run-overlaps-count-a-word-once", roles=RUN)
-def overlaps_count_once(impl: Any, draw: Draw) -> Evidence:
-    """BLEU counts an n-gram as often as the reference has it: who says it again gains nothing."""
-    return _figure(
-        impl,
-        "overlaps",
-        "no function of BLEU was seen that counts a word again that is said again",
-        "a text that says its reference three times",
-        "counts every n-gram that the reference has, however often it is said.",
-        "min(count, reference[ngram]) for each n-gram",
+@check("run-functions-keep-the-claim-of-their-kind", roles=RUN)
+def functions_of_their_kind(impl: Any, draw: Draw) -> Evidence:
+    """What a script's own function prepares, decodes or measures is what one of its name gives beside a model."""
+    from conformance.watch import figures
+
+    step, one = told_by_text(
+        impl, figures.wrong(figures.of_their_kind), "no function was seen that breaks the claim of its kind"
+    )
+    return broken(
+        step,
+        f"what {one.name} gives",
+        one.expected,
+        one.got,
+        at=lambda lines: lines.first(one.place),
+        diagnosis=one.sentence,
+        mend=one.mend,
     )
 
 

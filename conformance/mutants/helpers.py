@@ -205,62 +205,6 @@ changed(
     defect="The log-sum-exp runs over the tokens.",
 )
 changed(
-    "BestOfTheBatch",
-    HELPERS,
-    "logits.topk(k, -1)",
-    "logits.topk(k, 0)",
-    breaks=("accuracy-is-the-share-of-right-answers",),
-    defect="The best rows of a class are taken.",
-)
-changed(
-    "RecallOfWhatWasSaid",
-    HELPERS,
-    "(hits / support.clamp(min=1)).mean()",
-    "(hits / said.clamp(min=1)).mean()",
-    breaks=("measures-of-classes-are-their-formulas",),
-    defect="The hits of a class are divided by how often it was predicted: that is its precision.",
-)
-changed(
-    "PerplexityInBits",
-    HELPERS,
-    "math.exp(mean_loss)",
-    "2**mean_loss",
-    breaks=("perplexity-is-the-exponential-of-the-mean-loss",),
-    defect="The loss is in nats, and the base is 2.",
-)
-changed(
-    "AllOfTheBest",
-    HELPERS,
-    "best == torch.arange(len(queries))[:, None]).any(-1)",
-    "best == torch.arange(len(queries))[:, None]).all(-1)",
-    breaks=("retrieval-counts-the-own-partner",),
-    defect="All of the best must be the partner.",
-)
-changed(
-    "RankFromOne",
-    HELPERS,
-    "torch.log2(rank + 2.0)",
-    "torch.log2(rank + 3.0)",
-    breaks=("ndcg-discounts-by-the-rank",),
-    defect="Ranks are counted from one and discounted as from zero.",
-)
-changed(
-    "NaiveForecastIsZero",
-    HELPERS,
-    "(past[:, season:] - past[:, :-season]).abs()",
-    "past[:, season:].abs()",
-    breaks=("errors-of-forecasts-are-their-formulas",),
-    defect="The naive forecast is zero.",
-)
-changed(
-    "ExchangesCostTwo",
-    HELPERS,
-    "before + (a != b)",
-    "before + 2 * (a != b)",
-    breaks=("edit-distances-count-the-fewest-edits",),
-    defect="An exchange costs two.",
-)
-changed(
     "CosineUpwards",
     HELPERS,
     "(1 + math.cos(math.pi * share))",
@@ -389,14 +333,6 @@ changed(
     defect="The softmax of the scores runs over missing candidates, too.",
 )
 changed(
-    "IdealOrderUpsideDown",
-    HELPERS,
-    "gains.sort(-1, descending=True).values",
-    "gains.sort(-1).values",
-    breaks=("ndcg-is-one-for-the-best-order",),
-    defect="The NDCG is divided by what the worst order has.",
-)
-changed(
     "NothingWeighsAsMuch",
     HELPERS,
     "weight[n_classes] = 0.1",
@@ -411,22 +347,6 @@ changed(
     'target["labels"][0]',
     breaks=("losses-of-sets-do-not-mind-their-order",),
     defect="All queries that have an object get the class of the first one.",
-)
-changed(
-    "RecallDividesByK",
-    HELPERS,
-    "(found / relevant.sum(1))",
-    "(found / k)",
-    breaks=("recalls-of-all-that-is-relevant-are-one",),
-    defect="The recall divides the hits by k: it is a precision.",
-)
-changed(
-    "WorstDocumentsFirst",
-    HELPERS,
-    "scores.argsort(-1, descending=True)[..., :k]",
-    "scores.argsort(-1)[..., :k]",
-    breaks=("orders-by-scores-begin-with-the-best",),
-    defect="The candidates with the lowest scores come first.",
 )
 changed(
     "StudentGivesProbabilities",

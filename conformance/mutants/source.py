@@ -66,6 +66,8 @@ TRAINED = Specimen("trained.py", "TrainedGPT", "language_model", beside=True)
 CAREFUL = Specimen("careful.py", "CarefulLM", "language_model")
 HELPERS = Specimen("helpers.py", "helpers", "helpers", beside=True)
 """Functions that stand beside models; its name is what they are called together."""
+SCORES = Specimen("scores.py", "scores", "helpers", beside=True)
+"""Those of them that measure."""
 SPECIMENS = (
     *(GPT, LLAMA, ALIBI, PREFIX, ADAPTED, RECURRENT, MIXTURE, RECOMMENDER, BERT, RELATIVE, TRANSLATOR),
     *(CLASSIFIER, VIT, RESTORER, MASKED_IMAGES, SPEECH, CONFORMER, EMBEDDER, TOWERS, DECIDER, FORECASTER, TRAINED),

@@ -1,4 +1,4 @@
-"""Figures that a script's own functions give: overlaps of texts, spans of tags, means over classes.
+"""Figures that a script's own functions give: spans of tags, means over classes, and what functions of a kind give.
 
 A function is told by its name and by what it is given, taken out of its file with the imports and functions that stand
 beside it, and called with small lists. What reads files, prints or trains is not called.
@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 import torch
 
+from conformance.adapters.helpers.examining import examine
 from conformance.adapters.inference.calls import tensors_in
 from conformance.watch.lines import Source
 from conformance.watch.stated import sources
@@ -24,10 +25,11 @@ _ACTS = re.compile(
     r"\b(open|print|input|exec|eval|subprocess|requests|urlopen|save|load\w*|write\w*|mkdir|backward|step|model|net)\b"
 )
 """What a function that does more than compute says; it is not called."""
+_DOES_MORE = re.compile(r"\b(open|print|input|exec|eval|subprocess|requests|urlopen|save|write\w*|mkdir|backward)\b")
+"""The same of functions of a kind, which may speak of steps and of models."""
 _GIVEN = re.compile(r"(hyp|pred|cand|out|sys|guess|ours|got|decoded)\w*|hypotheses|y_?(hat|pred)|p|h", re.IGNORECASE)
 _WANTED = re.compile(r"(ref|gold|target|truth|true|label|expected|actual|y_true|wanted)\w*|y|g|r|t", re.IGNORECASE)
 _CLASSES = re.compile(r"(n|num|no)_?(of_?)?(classes|labels|cls|tags)|k|classes|labels", re.IGNORECASE)
-_BLEU = re.compile(r"(\w+_)?bleu(_?\w+)?", re.IGNORECASE)
 _SPANS = re.compile(
     r"(\w*_)?(f1|prf\w*|score\w*|evaluate\w*|metrics?|entity\w*|span\w*|seqeval\w*)(_\w+)?", re.IGNORECASE
 )
@@ -52,34 +54,16 @@ _COUNT = 4
 
 
 class Figure(NamedTuple):
-    """What a function gives: its name, its line, what was asked, whether it is right, what it gave and what is
-    expected."""
+    """What a function gives: its name, its line, whether it is right, what it gave and what is expected. sentence,
+    mend: of one that is held to the claim of its kind."""
 
     name: str
     place: str
     right: bool
     got: str
     expected: str
-
-
-def overlaps(run: Any) -> Iterator[Figure]:
-    """Functions of BLEU: does a text that says everything three times score lower than once?"""
-    for name, place, function, given, wanted, rest in _functions(run, _BLEU):
-        if rest:
-            continue
-        for form in _FORMS:
-            for around in (lambda one: one, lambda one: [one]):
-                with suppress(Exception):  # it takes another form
-                    once, thrice = (
-                        _number(function(**{given: form(_WORDS * n), wanted: around(form(_WORDS))})) for n in (1, 3)
-                    )
-                    if once > 0 and math.isfinite(once) and math.isfinite(thrice):
-                        right = thrice < 0.6 * once
-                        yield Figure(name, place, right, f"{thrice:.3g}", f"much less than {once:.3g}")
-                        break
-            else:
-                continue
-            break
+    sentence: str = ""
+    mend: str = ""
 
 
 def kinds_of_spans(run: Any) -> Iterator[Figure]:
@@ -146,6 +130,22 @@ def roots_of_errors(run: Any) -> Iterator[Figure]:
                 if len(told) == 1 and any(math.isclose(told[0], one, rel_tol=1e-3) for one in (5, 4, 25)):
                     yield Figure(name, place, math.isclose(told[0], 5, rel_tol=1e-3), f"{told[0]:.3g}", "5")
                     break
+
+
+def of_their_kind(run: Any) -> Iterator[Figure]:
+    """Functions that prepare batches, decode or measure: does each keep the claim of its kind, as beside a model?"""
+    for source in sources(run):
+        texts = {one.name: ast.unparse(one) for one in source.tree.body if isinstance(one, ast.FunctionDef)}
+        nodes = [node for node in source.tree.body if isinstance(node, ast.FunctionDef)]
+        for node in nodes:
+            function = _loaded(source).get(node.name)
+            if callable(function) and not any(map(_DOES_MORE.search, _with_what_it_calls(node.name, texts))):
+                for one in examine([function]).wrong:
+                    trouble, edit = one.trouble, one.edit
+                    at = f"{source.place(node).rpartition(':')[0]}:{edit.line if edit else node.lineno}"
+                    got, expected = str(trouble.got), str(trouble.expected)
+                    said = edit.text if edit else ""
+                    yield Figure(node.name, at, not trouble.certain, got, expected, trouble.sentence, said)
 
 
 def wrong(rule: Callable[[Any], Iterator[Figure]]) -> Callable[[Any], list[Figure]]:

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 
 from conformance.adapters.functions.arguments import PAD, VOCAB, Arguments, read
 from conformance.adapters.functions.roles import LOGITS, TARGETS
-from conformance.adapters.functions.subjects import Served, agrees, constants, first_tensor, noise, source_of
+from conformance.adapters.functions.subjects import Served, agrees, constants, file_of, first_tensor, noise, source_of
 from conformance.adapters.inference.facts import Fact, Unresolved
 from conformance.adapters.whole.watching import Watching
 from conformance.protocol import NotProvided
@@ -308,6 +308,9 @@ def _padding(loss: Loss) -> tuple[Loss, list[Fact]]:
             continue
         if not gradient[0].any() and gradient[1].any():
             silent.append(label)
+    by_torch = silent == [-100] and "reduction" in source_of(loss.found)
+    if by_torch and not re.search(r"-100|ignore|pad", file_of(loss.found), re.IGNORECASE):
+        return loss, [Fact("padding", "none", "torch leaves -100 out, and its file gives no such label")]
     if not silent:
         return loss, [Fact("padding", "none", "every label is taught")]
     named = list(constants(loss.found, r"(.*_)?pad(_.*)?").values())

@@ -4,7 +4,7 @@
     examining      which functions of a file are helpers, and what is wrong with them
     mending        the one edit of a function that keeps the claim: its line and its text
     texts, collating, answering, windows, pooling, losses, routing, metrics, scheduling, images, boxes, decoding, norms,
-                   recommending, holding_out, hidden_spans, tagging, masked_softmax, weighting
+                   recommending, holding_out, hidden_spans, tagging, masked_softmax, weighting, overlaps
                    the kinds, by subject
     tokenizing     classes and functions that turn texts into ids: run on short texts and on long ones
     training       functions that train a model: called on tiny data, and watched

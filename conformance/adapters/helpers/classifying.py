@@ -116,8 +116,12 @@ def _number(value: Any) -> float | None:
 
 
 def _allowed(name: str) -> Sequence[float]:
-    """The numbers that a measure of this name may give; none where its formula is not known."""
+    """The numbers that a measure of this name may give; none where its formula is not known. Of accuracy_and_f1 each
+    may be either."""
     words = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).lower()
+    if len(parts := words.split("_and_")) > 1:
+        each = [_allowed(part) for part in parts]
+        return [number for numbers in each for number in numbers] if all(each) else ()
     return next((numbers for pattern, numbers in _FORMULAS if re.fullmatch(pattern, words)), ())
 
 

@@ -27,6 +27,7 @@ from conformance.adapters.helpers import (  # noqa: F401  (they register their k
     masked_softmax,
     metrics,
     norms,
+    overlaps,
     pooling,
     position_tables,
     ranking,

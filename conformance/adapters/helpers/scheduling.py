@@ -20,6 +20,8 @@ from conformance.adapters.helpers.trial import Called, OtherKind, Trouble, helpe
 _TOTAL, _WARM, _PEAK, _FLOOR = 100, 10, 1.0, 0.1
 _FEWEST, _NEAR = 4, 0.05
 """A shorter warm-up has no shape. A peak so near to the optimizer's own rate is one."""
+_SHARES = re.compile(r"frac|ratio|share|pct|percent|prop|portion")
+"""What the name of a parameter says that is a part of all steps."""
 OTHER_SHAPES = re.compile(
     r"restart|cycl|plateau|tri_?stage|sawtooth|weight_decay|momentum|temperature|dropout|teacher|beta|noise|d_model|"
     r"model_size",
@@ -55,7 +57,7 @@ def risen_and_fallen(schedule: Called) -> Iterator[Trouble]:
         raise OtherKind("it has another shape")
     if not (schedule.has("warmup") or schedule.has("total")):
         schedule = _told_its_constants(schedule)
-    given: dict[str, Any] = {**_VALUES}
+    given: dict[str, Any] = {**_VALUES, "warmup": _warm_up(schedule)}
     steps = range(0, 2 * _TOTAL)
     try:
         first = schedule(step=1, **given)
@@ -78,6 +80,12 @@ def risen_and_fallen(schedule: Called) -> Iterator[Trouble]:
             _FLOOR if floors else None,
         )
     )
+
+
+def _warm_up(schedule: Called) -> float:
+    """The steps of the warm-up, or their share of all, as the name of its parameter says."""
+    named = schedule.arguments.parameter_of.get("warmup", "").lower()
+    return _WARM / _TOTAL if _SHARES.search(named) else _WARM
 
 
 def _rate(schedule: Called, step: int, given: dict[str, Any]) -> float:
@@ -130,7 +138,12 @@ def made_for_an_optimizer(schedule: Called) -> Iterator[Trouble]:
     if OTHER_SHAPES.search(schedule.source.replace("num_cycles", "") if half else schedule.source):
         raise OtherKind("it has another shape")
     optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=_PEAK)
-    given = {"optimizer": optimizer, "warmup": _WARM, "total": _TOTAL, "floor": _FLOOR}  # the peak is 1: also its share
+    given = {
+        "optimizer": optimizer,
+        "warmup": _warm_up(schedule),
+        "total": _TOTAL,
+        "floor": _FLOOR,
+    }  # the peak is 1: also its share
     made = schedule.arguments.call(schedule.function, **given)
     if not isinstance(made, torch.optim.lr_scheduler.LRScheduler):
         raise OtherKind("it gives no schedule")

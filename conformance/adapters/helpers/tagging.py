@@ -15,7 +15,7 @@ _SPANS = [(0, 2), (3, 4), (4, 6)]
 @helper(
     "spans-of-tags-are-all-found",
     r"(extract|get|find|collect|decode|make|to|tags?_?(to|2)|bio_?(to|2)?|iob_?(to|2)?)_?(bio_?)?"
-    r"(spans?|entit(y|ies)|chunks?)(_|$)|(spans?|entit(y|ies)|chunks?)_(of|from)",
+    r"(spans?|entit(y|ies)|chunks?)(_|$)|(spans?|entit(y|ies)|chunks?)_(of|from)|^_?(spans|entities|chunks)$",
     {"tags": r"(\w+_)?(tags?|labels?|seq(uence)?|bio|iob)(_(names?|seq(uence)?|list))?|names|preds?|pred_tags"},
     ("tags",),
 )

@@ -57,14 +57,14 @@ def verdict(claim, function):
 @pytest.mark.parametrize(("count", "is_told"), [(CLIPPED, False), (PLAIN, True)])
 def test_bleu(parameters, words, count, is_told):
     function = BLEU.format(name="corpus_bleu", parameters=parameters, words=words, count=count)
-    assert verdict("run-overlaps-count-a-word-once", function) == is_told
+    assert verdict("run-functions-keep-the-claim-of-their-kind", function) == is_told
 
 
 @pytest.mark.parametrize("name", ["overlap", "print_bleu_of"])
 def test_what_is_called_otherwise_or_prints_is_not_called(name):
     text = BLEU.format(name=name, parameters="hyps, refs", words="hyp, ref", count=PLAIN)
     text = text.replace("    match, total", "    print(hyps)\n    match, total", 1) if "print" in name else text
-    assert not verdict("run-overlaps-count-a-word-once", text)
+    assert not verdict("run-functions-keep-the-claim-of-their-kind", text)
 
 
 SPANS = """

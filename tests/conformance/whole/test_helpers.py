@@ -14,17 +14,18 @@ from conformance.adapters.helpers.training import RULES
 from conformance.check import CHECKS
 from conformance.kills import KILLED, SURVIVED, outcome
 from conformance.mutants import MUTANTS
-from conformance.mutants.source import HELPERS, SourceMutant
+from conformance.mutants.source import HELPERS, SCORES, SourceMutant
 from conformance.mutated import implementation_of, specimen_as_it_is
 
 NEED_A_MODEL = {*RULES, neighbours.CLAIM, evaluating.CLAIM, evaluating.MODE}  # the specimen trained.py has one
 CLAIMS = sorted(claim for claim, check in CHECKS.items() if check.roles == ("helpers",) and claim not in NEED_A_MODEL)
-MINE = sorted(name for name, m in MUTANTS.items() if isinstance(m, SourceMutant) and m.specimen is HELPERS)
+MINE = sorted(name for name, m in MUTANTS.items() if isinstance(m, SourceMutant) and m.specimen in (HELPERS, SCORES))
 
 
 def test_correct_helpers_break_nothing_and_each_kind_has_one():
-    implementation = specimen_as_it_is(HELPERS)
-    assert {claim: outcome(claim, implementation) for claim in CLAIMS} == dict.fromkeys(CLAIMS, SURVIVED)
+    both = [specimen_as_it_is(one) for one in (HELPERS, SCORES)]
+    found = {claim: {outcome(claim, one) for one in both} for claim in CLAIMS}
+    assert [claim for claim, each in found.items() if SURVIVED not in each or KILLED in each] == []
 
 
 def test_every_kind_has_a_mutant():

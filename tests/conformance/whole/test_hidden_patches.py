@@ -121,4 +121,7 @@ def test_a_mask_that_chooses_patches_hides_a_part_of_the_picture(made):
     model = whole_model(made("Pretrainer", PICKED))
     assert any("every other one" in fact.value for fact in model.calling.facts)
     claims = ("classifier-every-part-of-the-input-counts", "model-evaluation-repeats-itself")
-    assert [run_check(CHECKS[claim], Whole(model), "quick").verdict.name for claim in claims] == ["NOT_PROVIDED", "PASS"]
+    assert [run_check(CHECKS[claim], Whole(model), "quick").verdict.name for claim in claims] == [
+        "NOT_PROVIDED",
+        "PASS",
+    ]

@@ -104,8 +104,8 @@ OTHER_FILES = {
         "train.py": "from options import get\nargs = get()\nNet(args.a, 12)",
     },
     "a test that asks another file's parser": {
-        "options.py": "def parser():\n    p = P()\n    g = p.add_argument_group('sizes')\n    g.add_argument('--a', default=6)\n"
-        "    return p",
+        "options.py": "def parser():\n    p = P()\n    g = p.add_argument_group('sizes')\n"
+        "    g.add_argument('--a', default=6)\n    return p",
         "test_net.py": "def given(**words):\n    args = options.parser().parse_args([])\n    return args\n\n\n"
         "def test_it():\n    args = given()\n    Net(args.a, 12)",
     },
