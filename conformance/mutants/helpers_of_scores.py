@@ -140,3 +140,11 @@ changed(
     breaks=("overlaps-of-texts-count-a-word-as-often-as-it-is-wanted",),
     defect="An n-gram counts as often as it is said, and not as often as the reference has it.",
 )
+changed(
+    "EqualScoresHaveTheHighestRank",
+    SCORES,
+    "(counts.cumsum(0) - (counts - 1) / 2)[inverse]",
+    "counts.cumsum(0)[inverse]",
+    breaks=("areas-under-the-curve-count-pairs",),
+    defect="Equal scores get the highest rank of their group.",
+)

@@ -5,16 +5,17 @@ orders      what stands in another order or place than it should
 axes        the axes of tensors: heads and their masks, shapes, grids, sides of boxes
 futures     causal masks, and how attention reads them
 labels      labels behind a mask, ends as padding, penalties for repetition
-steps       steps in time: returns to go, the newest of a history
+ends        where rows end and where their places begin
+steps       steps in time: returns to go, the newest of a history, stretches and windows
 data        what goes into a model, and what is made of its answers
-beams       the scores of a beam search
+beams       the scores of a beam search, what is drawn behind a draft
 idle        what is made and never read, or left out in writing: masks, parts of batches, tables
 batches     how rows become batches: changes, flips, orders, labels, trainers
 rows        single rows: copies, sets, rows of one item, repeats
 parts       which rows are in which part of the data
 fitting     what is fitted or counted, and with which rows
 results     what is made of answers: counts, gains, orders that are undone
-losses      cross-entropies of shares, focal losses
+losses      cross-entropies of shares, focal losses, z-terms
 retrieval   searches: temperatures, candidates, pools, reciprocal ranks
 judging     what judges a model, and what chooses its states
 measures    what is measured: errors, ranks, perplexities, bits, unions, tables of counts

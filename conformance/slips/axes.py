@@ -1,14 +1,28 @@
 """Slips of the axes of tensors, that the text of a file shows by itself: heads that are joined where they stand, new
-shapes that name axes in another order, grids that are laid out in two orders, boxes whose x gets the height, and masks
-that are repeated as a whole for heads."""
+shapes that name axes in another order, grids that are laid out in two orders, boxes whose x gets the height, masks
+that are repeated as a whole for heads, and weights that sum to one over another axis than the one that is summed."""
 
 from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
 
-from conformance.slips.slip import Found, Slip, assigned, blocks, called, calls, functions, named, unparse, walk
+from conformance.slips.slip import (
+    Found,
+    Slip,
+    all_given,
+    assigned,
+    blocks,
+    called,
+    calls,
+    functions,
+    named,
+    reads,
+    unparse,
+    walk,
+)
 
 
 def heads_joined_in_place(tree: ast.AST) -> Found:
@@ -200,6 +214,50 @@ def masks_by_heads_first(tree: ast.AST) -> Found:
                 yield unparse(node), node
 
 
+_DROPS = re.compile(r"\w*(drop|identity)\w*", re.IGNORECASE)
+
+
+def weights_over_another_axis(tree: ast.AST) -> Found:
+    """Where weights are a softmax over one axis, and the einsum that uses them sums another one, which alone is not in
+    its result. Slots compete for what they read, and are left alone."""
+    for function in functions(tree):
+        if re.search(r"slot", unparse(function), re.IGNORECASE):
+            continue
+        axes: dict[str, list[tuple[int | None, ast.AST]]] = {}
+        for _, to, given in all_given(function):
+            if isinstance(to, ast.Name) and not (_DROPS.fullmatch(called(given)) and reads(given, to.id)):
+                axes.setdefault(to.id, []).append((_axis_of_softmax(given), given))
+        for call in calls(function):
+            for name, letters, summed in _summed_by(call):
+                [(axis, given), *others] = axes.get(name, [(None, call)])
+                if axis is not None and not others and len(summed) == 1 and axis % len(letters) != summed[0]:
+                    yield unparse(given), given
+
+
+def _axis_of_softmax(given: ast.expr) -> int | None:
+    """The axis of a softmax, also where dropout gets it."""
+    for call in calls(given):
+        if called(call) == "softmax":
+            owner = unparse(call.func).rpartition(".")[0]
+            words = [word.value for word in call.keywords if word.arg == "dim"]
+            at = words or call.args[1 if owner in ("F", "torch", "nn.functional", "torch.nn.functional") else 0 :][:1]
+            with suppress(ValueError):
+                return int(ast.literal_eval(at[0])) if at else None
+    return None
+
+
+def _summed_by(call: ast.Call) -> Iterator[tuple[str, str, list[int]]]:
+    """Each name that an einsum of two gets, its letters, and the places of those that both have and its result not."""
+    pattern = call.args[0].value if called(call) == "einsum" and isinstance(call.args[0], ast.Constant) else ""
+    sides, _, made = str(pattern).replace(" ", "").partition("->")
+    letters = sides.split(",")
+    if len(letters) != 2 or not made or not sides.replace(",", "").isalpha():
+        return
+    for own, other, operand in zip(letters, letters[::-1], call.args[1:], strict=False):
+        if isinstance(operand, ast.Name):
+            yield operand.id, own, [at for at, one in enumerate(own) if one in other and one not in made]
+
+
 GRIDS = Slip(
     rule=grids_in_two_orders,
     asked="the places of a grid that is laid out twice in one function",
@@ -246,4 +304,13 @@ MASKS_OF_HEADS = Slip(
     sentence="The masks of all samples are repeated as a whole: heads get the mask of another sample.",
     mend="mask.repeat_interleave(heads, dim=0)",
     nothing="no mask was seen that is repeated as a whole for heads",
+)
+OTHER_AXIS = Slip(
+    rule=weights_over_another_axis,
+    asked="the axis of a softmax, and the one that its weights sum",
+    expected="one axis",
+    got="the weights that are summed do not sum to one",
+    sentence="A softmax is taken over another axis than the one that its weights sum: what comes out is no mean.",
+    mend="softmax over the axis whose letter is not in the result of the einsum",
+    nothing="no weights were seen that sum to one over another axis",
 )

@@ -1,5 +1,6 @@
-"""Slips of beam searches that the text of a file shows by itself: the score so far, which goes into no candidate, or
-into nothing of what is ranked; beams that begin as copies of each other; scores that grow with their length."""
+"""Slips of beam searches and of drafts, that the text of a file shows by itself: the score so far, which goes into no
+candidate, or into nothing of what is ranked; beams that begin as copies of each other; scores that grow with their
+length; what is drawn where the word of a draft was refused."""
 
 from __future__ import annotations
 
@@ -7,7 +8,19 @@ import ast
 import re
 from collections.abc import Iterator
 
-from conformance.slips.slip import Found, Slip, assigned, blocks, called, functions, unparse, walk
+from conformance.slips.slip import (
+    Found,
+    Slip,
+    all_given,
+    assigned,
+    blocks,
+    called,
+    calls,
+    functions,
+    reads,
+    unparse,
+    walk,
+)
 
 _SCORES = re.compile(r"(log_?)?(scores?|probs?|p|lp|logp)|total|(beam_|cum_?|prev_)?(score|log_?prob)", re.IGNORECASE)
 
@@ -194,6 +207,16 @@ def _grows(value: ast.expr) -> bool:
     return bool(is_length) and not falls
 
 
+def rests_of_either_sign(tree: ast.AST) -> Found:
+    """Where what is drawn after a draft was refused is the difference of two distributions without its sign."""
+    for function in functions(tree):
+        drawn = [call for call in calls(function) if called(call) == "multinomial"]
+        for _, to, given in all_given(function):
+            takes_off = re.search(r"\((\w+) - (\w+)\)\.abs\(\)|\babs\((\w+) - (\w+)\)", unparse(given))
+            if takes_off and isinstance(to, ast.Name) and any(reads(call, to.id) for call in drawn):
+                yield f"{to.id} = {unparse(given)}", given
+
+
 LENGTHS = Slip(
     rule=lengths_that_multiply,
     asked="what a sum of logarithms of probabilities does with its length",
@@ -220,4 +243,14 @@ SCORES = Slip(
     sentence="The score so far goes into no candidate: beams are ranked by their last word.",
     mend="(score + log_prob, tokens + [word])",
     nothing="no beams were seen whose score so far is forgotten",
+)
+EITHER_SIGN = Slip(
+    rule=rests_of_either_sign,
+    asked="from what is drawn where the word of a draft was refused",
+    expected="what the model gives more of than the draft",
+    got="the difference of both, whatever its sign",
+    sentence="Where a draft is refused, words are drawn by the difference without its sign: those come back of which "
+    "the draft has too much, and what is written does not follow the model.",
+    mend="(p - q).clamp(min=0)",
+    nothing="no rest of a draft was seen that keeps what the draft has too much of",
 )

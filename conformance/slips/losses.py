@@ -1,5 +1,5 @@
-"""Slips of losses, that the text of a file shows by itself: softmaxes under a cross-entropy, and a focal loss that
-minds what is easy."""
+"""Slips of losses, that the text of a file shows by itself: softmaxes under a cross-entropy, a focal loss that minds
+what is easy, and z-terms that are not squared."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from conformance.slips.slip import (
     functions,
     inside,
     last_given,
+    reads,
     unparse,
     walk,
 )
@@ -63,6 +64,25 @@ def shares_for_scores(tree: ast.AST) -> Found:
                 yield unparse(node), node
 
 
+_Z_TERM = re.compile(r"(\w+_)?z_?(loss|term|reg|penalty|l)(es)?(_\w+)?", re.IGNORECASE)
+_SQUARES = re.compile(r"square|\bpow\(|\*\* ?2|mse|norm\(|\b(\w+) \* \1\b|abs")
+
+
+def z_not_squared(tree: ast.AST) -> Found:
+    """Where a term that is called after z is the log of the sum of all exponentials, and no square of it."""
+    for function in functions(tree):
+        given = {to.id: value for _, to, value in all_given(function) if isinstance(to, ast.Name)}
+        logs = [name for name, value in given.items() if "logsumexp" in unparse(value)]
+        for name, value in given.items():
+            text = unparse(value)
+            is_log = "logsumexp" in text or any(reads(value, one) for one in logs)
+            sums = re.search(r"\.(sum|mean)\(|torch\.(sum|mean)\(", text)
+            if _Z_TERM.fullmatch(name) and name not in logs and is_log and sums and not _SQUARES.search(text):
+                inner = [given[one] for one in given if one != name and reads(value, one)]
+                if not any(_SQUARES.search(unparse(one)) for one in inner):
+                    yield f"{name} = {text}", value
+
+
 LOGITS = Slip(
     rule=shares_for_scores,
     asked="what a cross-entropy is given",
@@ -80,4 +100,14 @@ FOCAL = Slip(
     sentence="The focal loss weighs by a power of p: easy rows count most, and hard ones hardly.",
     mend="(1 - p_t) ** gamma",
     nothing="no focal loss was seen that minds what is easy",
+)
+Z_AS_IT_IS = Slip(
+    rule=z_not_squared,
+    asked="the z-term of a loss",
+    expected="the mean square of the log of the sum of all exponentials",
+    got="that log as it is",
+    sentence="The z-term is the log of the sum itself and no square of it: it falls without end, and pushes all logits "
+    "down in place of holding the sum near one.",
+    mend="z_term = (log_z ** 2).mean()",
+    nothing="no z-term was seen that is not squared",
 )

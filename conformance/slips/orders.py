@@ -7,7 +7,20 @@ import ast
 import re
 from collections.abc import Iterator
 
-from conformance.slips.slip import Found, Slip, assigned, blocks, called, calls, functions, named, reads, unparse, walk
+from conformance.slips.slip import (
+    Found,
+    Slip,
+    all_given,
+    assigned,
+    blocks,
+    called,
+    calls,
+    functions,
+    named,
+    reads,
+    unparse,
+    walk,
+)
 
 _HASHED = re.compile(r"(?<![\w.])hash\((?!\()[^()]*(\([^()]*\))?[^()]*\)\s*%")
 """A place in a table that Python's own hash of a text gives. That of a tuple may be one of numbers, which stays."""
@@ -423,6 +436,32 @@ def starts_behind_their_pieces(tree: ast.AST) -> Found:
                     yield unparse(statement), statement
 
 
+def slots_left_out_of_offsets(tree: ast.AST) -> Found:
+    """Where a table has one row more for each column than it has classes, and the columns begin as if it had not."""
+    for function in functions(tree):
+        given = {to.id: value for _, to, value in all_given(function) if isinstance(to, ast.Name)}
+        tables = [call for call in calls(function) if called(call) == "Embedding" and call.args]
+        for table in tables:
+            whole = _spelled_out(table.args[0], given)
+            over = re.search(r"\+ 1 for \w+ in ([\w.]+)|sum\(([\w.]+)\) \+ len\(", whole)
+            counts = (over[1] or over[2]) if over else ""
+            for call in calls(function) if counts else ():
+                owner = _spelled_out(call.func.value, given) if isinstance(call.func, ast.Attribute) else ""
+                summed = f"{owner} {' '.join(_spelled_out(one, given) for one in call.args)}"
+                if called(call) in ("cumsum", "accumulate") and counts in summed and not re.search(r"\+ 1 for", summed):
+                    yield unparse(call), call
+
+
+def _spelled_out(node: ast.expr, given: dict[str, ast.expr], depth: int = 3) -> str:
+    """The text of an expression, with what its names were given in their place."""
+    text = unparse(node)
+    names = {one.id for one in walk(node) if isinstance(one, ast.Name)} & given.keys() if depth else set()
+    for name in names:
+        inner = _spelled_out(given[name], given, depth - 1) if given[name] is not node else name
+        text = re.sub(rf"\b{re.escape(name)}\b", lambda _, inner=inner: f"({inner})", text)  # type: ignore[misc]
+    return text
+
+
 COLUMNS = Slip(
     rule=columns_that_overlap,
     asked="the first rows of columns that share one table",
@@ -512,4 +551,14 @@ STARTS = Slip(
     sentence="What adds to the residual stream is scaled by the depth, and all maps get new numbers afterwards.",
     mend="self.apply(self._init_weights) first, then the smaller numbers.",
     nothing="no start was seen that is scaled by the depth and written over",
+)
+SLOTS_LEFT_OUT = Slip(
+    rule=slots_left_out_of_offsets,
+    asked="where each column's rows of a common table begin",
+    expected="behind all rows of the column before",
+    got="one row earlier for each column before it",
+    sentence="The rows of a column begin as if no column had a row of its own for what is missing: columns that stand "
+    "side by side share rows, and the last rows of the table are never read.",
+    mend="add the rows with the missing ones up: torch.cumsum(sizes, 0) - sizes",
+    nothing="no columns were seen that share rows of a table",
 )

@@ -1,13 +1,13 @@
 """Slips of what is searched and of how a search is taught, that the text of a file shows by itself: scores of which
-some are divided by a temperature, candidates that are compared with themselves, a test that searches among fewer, and
-a mean rank in the place of a mean reciprocal rank."""
+some are divided by a temperature, candidates that are compared with themselves, also by a queue, a test that searches
+among fewer, and a mean rank in the place of a mean reciprocal rank."""
 
 from __future__ import annotations
 
 import ast
 import re
 
-from conformance.slips.slip import JUDGES, Found, Slip, assigned, called, calls, functions, reads, unparse, walk
+from conformance.slips.slip import JUDGES, Found, Slip, assigned, called, calls, functions, inside, reads, unparse, walk
 
 # --- scores of one softmax ------------------------------------------------------------------------
 
@@ -106,6 +106,34 @@ def reciprocal_of_a_mean(tree: ast.AST) -> Found:
             yield unparse(node), node
 
 
+_ENQUEUES = re.compile(r"_*(dequeue_and_)?enqueue\w*|update_(the_)?(queue|bank|memory)s?|push_to_\w+", re.IGNORECASE)
+_QUEUES = re.compile(r"self\.\w*(queue|bank|memory)\w*", re.IGNORECASE)
+_COUNTS = re.compile(r"(ptr|pointer|len|size|full|fill|count|pos)\w*$", re.IGNORECASE)
+_COMPARES = re.compile(r"cross_entropy|logsumexp|softmax|nce", re.IGNORECASE)
+
+
+def queued_before_compared(tree: ast.AST) -> Found:
+    """Where a batch is put into a queue of negatives, and the same function then compares with the queue what it put
+    there."""
+    for function in functions(tree):
+        own = [node for node in inside(function) if isinstance(node, ast.Call)]
+        puts = [one for one in own if _ENQUEUES.fullmatch(called(one)) and unparse(one.func).startswith("self.")]
+        if not puts or _ENQUEUES.fullmatch(function.name):
+            continue
+        first = min(puts, key=lambda one: one.lineno)
+        later = [node for node in inside(function) if getattr(node, "lineno", 0) > first.lineno]
+        queues = [unparse(one) for one in later if isinstance(one, ast.Attribute)]
+        reads_queue = any(_QUEUES.fullmatch(text) and not _COUNTS.search(text) for text in queues)
+        before = {unparse(one) for one in inside(function) if getattr(one, "lineno", first.lineno) < first.lineno}
+        again = any(
+            reads(node, argument.id) for node in later for argument in first.args if isinstance(argument, ast.Name)
+        )
+        compares = any(_COMPARES.search(called(one)) for one in later if isinstance(one, ast.Call))
+        known = any(_QUEUES.fullmatch(text) and not _COUNTS.search(text) for text in before)
+        if reads_queue and again and compares and not known:
+            yield unparse(first), first
+
+
 IN_PART = Slip(
     rule=scaled_in_part,
     asked="scores that stand in one softmax",
@@ -141,4 +169,14 @@ RECIPROCALS = Slip(
     sentence="One is divided by the mean rank: that is no mean reciprocal rank, and single bad ranks decide it.",
     mend="(1 / ranks).mean()",
     nothing="no mean reciprocal rank was seen that is the reciprocal of a mean",
+)
+QUEUED_FIRST = Slip(
+    rule=queued_before_compared,
+    asked="when a batch is put into the queue of negatives",
+    expected="behind its loss",
+    got="before its loss, which then has each positive among the negatives",
+    sentence="A batch is put into the queue before it is compared with the queue: each row's own partner stands among "
+    "its negatives, too.",
+    mend="compare first, and put the batch into the queue behind that",
+    nothing="no batch was seen that is put into a queue before it is compared with it",
 )

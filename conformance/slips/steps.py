@@ -1,12 +1,13 @@
 """Slips of steps in time, that the text of a file shows by itself: returns that end with a window, a return that is
-asked for and counted down from its beginning, and the newest of a history that is filled up in front."""
+asked for and counted down from its beginning, the newest of a history that is filled up in front, the future that is
+read from its beginning in each round, windows that overlap and are counted whole, and positions that are stretched."""
 
 from __future__ import annotations
 
 import ast
 import re
 
-from conformance.slips.slip import Found, Slip, assigned, called, calls, functions, unparse, walk
+from conformance.slips.slip import Found, Slip, assigned, called, calls, functions, reads, unparse, walk
 
 # --- returns --------------------------------------------------------------------------------------
 
@@ -59,6 +60,59 @@ def newest_by_a_count(tree: ast.AST) -> Found:
                 yield unparse(node), node
 
 
+def read_from_the_beginning(tree: ast.AST) -> Found:
+    """Where a loop goes on by steps, never reads where it is, and takes the first step's stretch of something in each
+    round."""
+    for loop in (one for one in walk(tree) if isinstance(one, ast.For)):
+        steps = loop.iter.args[2:] if isinstance(loop.iter, ast.Call) and called(loop.iter) == "range" else []
+        if not steps or not isinstance(loop.target, ast.Name) or any(reads(one, loop.target.id) for one in loop.body):
+            continue
+        step = unparse(steps[0])
+        for node in (one for statement in loop.body for one in walk(statement)):
+            if isinstance(node, ast.Slice) and node.lower is None and node.upper and unparse(node.upper) == step:
+                yield f"{unparse(loop.iter)}: [:{step}]", node
+
+
+_REACHED = re.compile(r"(prev(ious)?|last|scored|seen|done|old)\w*|\w+_(end|to|until)", re.IGNORECASE)
+
+
+def overlaps_counted_again(tree: ast.AST) -> Found:
+    """Where a loop over windows that overlap keeps how far it came, and reads it nowhere: all of each window counts."""
+    for function in functions(tree):
+        loops = [one for one in walk(function) if isinstance(one, ast.For) and "stride" in unparse(one.iter)]
+        for loop in loops:
+            kept = [(to, node) for node in walk(loop) for to, _ in assigned(node) if isinstance(to, ast.Name)]
+            for to, node in kept:
+                before = any(one.id == to.id for one in _names_before(function, loop))
+                if _REACHED.fullmatch(to.id) and before and not reads(function, to.id):
+                    yield unparse(node), node
+
+
+def _names_before(function: ast.AST, loop: ast.For) -> list[ast.Name]:
+    """The names that are given something before a loop."""
+    stored = (one for one in walk(function) if isinstance(one, ast.Name) and isinstance(one.ctx, ast.Store))
+    return [one for one in stored if one.lineno < loop.lineno]
+
+
+_PLACES = re.compile(r"(t|pos(ition)?(_?ids)?s?|steps|seq)(\.(float|to|type_as)\([^()]*\))*|torch\.arange\(.*\)")
+_FACTOR = re.compile(r"((self|cfg|config|args)\.)?(\w+_)?(factor|scaling_factor|scale_factor)")
+
+
+def positions_stretched(tree: ast.AST) -> Found:
+    """Where the positions of a rotation are multiplied by the factor by which a text may be longer."""
+    text = unparse(tree)
+    for function in functions(tree):
+        own = unparse(function)
+        if not re.search(r"\bcos\b", own) or not re.search(r"\bsin\b", own):
+            continue
+        for node in walk(function):
+            if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult) and _PLACES.fullmatch(unparse(node.left)):
+                factor = unparse(node.right)
+                name = factor.rpartition(".")[2]
+                if _FACTOR.fullmatch(factor) and not re.search(rf"\b{name}\b[^\n=]*= [^\n]*/", text):
+                    yield unparse(node), node
+
+
 WINDOWED = Slip(
     rule=returns_of_a_window,
     asked="the rewards that a return to go sums",
@@ -85,4 +139,34 @@ NEWEST_PLACE = Slip(
     sentence="Histories are filled up in front, and the newest entry is looked for at their number: it is the last.",
     mend="states[:, -1]",
     nothing="no history was seen that is filled up in front and read by its number",
+)
+FROM_THE_BEGINNING = Slip(
+    rule=read_from_the_beginning,
+    asked="what each round of a loop over stretches reads",
+    expected="its own stretch",
+    got="the first one, each time",
+    sentence="A loop goes on by stretches and reads the first one in each round: what is known of the later ones is "
+    "never used.",
+    mend="x[:, start : start + step]",
+    nothing="no loop over stretches was seen that reads the first one each time",
+)
+COUNTED_AGAIN = Slip(
+    rule=overlaps_counted_again,
+    asked="which tokens of overlapping windows are counted",
+    expected="those behind where the window before ended",
+    got="how far the loop came is kept, and never read",
+    sentence="Windows overlap, how far the last one came is kept and never read: tokens are counted in every window "
+    "that holds them, those with little before them, too.",
+    mend="fresh = end - previous_end",
+    nothing="no overlapping windows were seen that are counted whole",
+)
+STRETCHED = Slip(
+    rule=positions_stretched,
+    asked="what a factor of length does to the positions of a rotation",
+    expected="it divides them",
+    got="it multiplies them",
+    sentence="Positions are multiplied by the factor by which texts may be longer: their angles leave what was learnt "
+    "sooner and not later.",
+    mend="positions / factor",
+    nothing="no positions were seen that a factor of length stretches",
 )

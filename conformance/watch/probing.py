@@ -54,9 +54,18 @@ def _future(run: Run, call: Call) -> None:
             pair = zip(call.answers(), call.answers(ids, other if axis == 1 else other.T), strict=True)
             for before, after in pair:
                 if before.dim() == 3 and before.shape[axis] in (length, length + 1) and before.shape == after.shape:
-                    earlier = before.movedim(axis, 1)[:, : length - 1], after.movedim(axis, 1)[:, : length - 1]
+                    real = ~_in_front(call, turned)[:, : length - 1]
+                    earlier = [one.movedim(axis, 1)[:, : length - 1][real] for one in (before, after)]
                     run.add(Probe(what="future", error=_distance(*earlier), place=run.modules[call.number][1]))
                     return
+
+
+def _in_front(call: Call, ids: Tensor) -> Tensor:
+    """The places in front of rows that a mask of the call tells as padding: attention that may see nothing there but
+    padding and the future sees all of it, and nobody reads the answer."""
+    masks = [mask for mask in call.given() if mask.shape[:1] == ids.shape[:1]]
+    tails = (tail for tail in _tails(ids) if not bool(tail[:, -1].any()))
+    return next((tail for tail in tails if any(_is_mask(mask, tail) for mask in masks)), torch.zeros_like(ids).bool())
 
 
 def _own(run: Run, call: Call) -> None:

@@ -276,9 +276,9 @@ _FORBIDDEN = {2: {6, 3, 4}, 3: {3, 4}, 4: set[int]()}
         "rows": r"(num_?|n_?)?(hypos|beams|rows|batch(_size)?)",
         "ids": (
             r"ids|input_ids|tokens?|generated(_ids|_tokens)?|(prev(ious)?|decoded|output)(_input)?(_tokens|_ids)?|"
-            r"history|seq(uence)?|text|out(put)?|hyp(othesis)?|words|y|ys"
+            r"history|seq(uence)?s?|text|out(put)?|hyp(othesis)?|words|y|ys"
         ),
-        "logits": r"logits?|scores|lprobs|log_?probs?|x",
+        "logits": r"logits?|scores|lprobs|log_?p(robs?)?|x",
     },
     ("ids", "size"),
 )
@@ -286,7 +286,8 @@ def forbidden_words(forbid: Called) -> Iterator[Trouble]:
     """The words behind each earlier place of the last n - 1 words are forbidden, and no others."""
     forms: list[Any] = [torch.tensor([_TEXT]), torch.tensor(_TEXT), [_TEXT], _TEXT]
     found = [[_forbidden(forbid, ids, size) for size in _FORBIDDEN] for ids in forms]
-    told = [words for words in found if None not in words and any(words)]  # no word at all: it is another form
+    changes = forbid.has("logits") and re.search(r"inf|min\b|-1e", forbid.source)  # what it forbids is seen in these
+    told = [words for words in found if None not in words and (any(words) or changes)]  # else it is another form
     if not told:
         raise OtherKind("it gives no words")
     best = max(told, key=lambda words: sum(map(operator.eq, words, _FORBIDDEN.values())))

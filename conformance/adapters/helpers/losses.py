@@ -114,6 +114,19 @@ def pinball(loss: Called) -> Iterator[Trouble]:
             "0.9 and 0.1",
             f"{below:.4g} and {above:.4g}",
         )
+    elif re.search(r"isnan|isfinite|nan_to_num", loss.source):
+        missing = torch.tensor([0.0, float("nan"), 0.0, float("nan")])
+        given = torch.ones(4, 1) if wide else torch.ones(4)
+        given[1::2] = 7.0
+        got = tensor(loss(predicted=given, target=missing, levels=levels, **real)).mean()
+        if abs(float(got) - above) > 1e-4:
+            yield Trouble(
+                f"{loss.name} counts targets that are missing: they pull what is forecast.",
+                f"{above:.4g}, as without them",
+                f"{float(got):.4g}",
+                at=(r"return .*\.mean\(", r"\.sum\("),
+                mend="(loss * known).sum() / known.sum()",
+            )
 
 
 @helper(

@@ -369,3 +369,39 @@ def edits(measure: Called) -> Iterator[Trouble]:
                 f"{given[0]:.4g}",
             )
             return
+
+
+@helper(
+    "areas-under-the-curve-count-pairs",
+    r"(^|_)(roc_?)?auc(_|$)|auroc|area_under",
+    {
+        "scores": r"(y_?)?(scores?|probs?|pred(s|ictions?)?|hat|logits?)|p|s|x|out(puts?)?",
+        "labels": r"(y_?)?(labels?|targets?|true|truth|gold|pos(itives?)?)|y|is_\w+|gt|answers?",
+    },
+    ("scores", "labels"),
+)
+def area(measure: Called) -> Iterator[Trouble]:
+    """The share of pairs of a positive and a negative in which the positive has the higher score; of equal scores half
+    of the pairs count, which is a note where the function says nothing of these."""
+    if re.search(r"(^|_)(pr|precision|aupr|macro|mean|multi|average)", measure.name):
+        raise OtherKind("it is another area, or a mean of several")
+    says_so = re.search(r"\btie[sd]?\b|equal|average|unique|inverse|same score", measure.source)
+    for scores, wanted in (([0.1, 0.4, 0.35, 0.8, 0.2], 5 / 6), ([0.1, 0.4, 0.4, 0.8, 0.2], 5.5 / 6)):
+        labels = [0, 0, 1, 1, 0]
+        got = math.nan
+        for form in (torch.tensor, np.array, list):
+            with suppress(Exception):  # it takes another form
+                got = _number(measure(scores=form(scores), labels=form(labels)))
+                break
+        if math.isnan(got):
+            raise OtherKind("it takes no scores and labels")
+        if not _is(got, wanted, 100 * wanted):
+            with_ties = len({*scores}) < len(scores)
+            yield Trouble(
+                f"{measure.name} of the scores {', '.join(map(str, scores))}, of which the third and the fourth are "
+                f"positive, is {got:.4g}.",
+                f"{wanted:.4g}",
+                f"{got:.4g}",
+                certain=not with_ties or says_so is not None,
+            )
+            return

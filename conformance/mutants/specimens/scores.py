@@ -104,3 +104,12 @@ def corpus_bleu(hypotheses, references, order=4):
     longer = sum(map(len, references)) / sum(map(len, hypotheses))
     shares = sum(math.log(hit / all_) for hit, all_ in zip(hits, said, strict=True)) / order
     return 100 * math.exp(shares + min(0.0, 1 - longer))
+
+
+def roc_auc(scores, labels):
+    """Of scores (N,) and labels (N,) in {0, 1}: equal scores share their average rank."""
+    _, inverse, counts = scores.unique(return_inverse=True, return_counts=True)
+    ranks = (counts.cumsum(0) - (counts - 1) / 2)[inverse]
+    positive = labels == 1
+    pairs = positive.sum() * (~positive).sum()
+    return ((ranks[positive].sum() - positive.sum() * (positive.sum() + 1) / 2) / pairs).item()

@@ -44,12 +44,12 @@ class Listener(Sorter):
         return self.head((x * real).sum(1) / real.sum(1) if self.real_only else x.mean(1))
 
 
-def moved(judge, model, *given):
+def moved(judge, model, *given, learned=None):
     """How far answers moved, by each probe."""
     found = []
     run = SimpleNamespace(modules={0: ("model", "train.py:1")}, add=found.append)
     with torch.no_grad():
-        judge(run, Call(0, model.eval(), given, {}))
+        judge(run, Call(0, model.eval(), given, {}, learned=learned))
     return [one.error for one in found]
 
 
@@ -67,3 +67,27 @@ def test_frames_behind_a_row_move_no_answer_for_it(filled):
     heard = torch.randn(4, 40 + filled, 5) * (torch.arange(40 + filled) < lengths[:, None])[..., None]
     errors = [moved(frames.padded_frames, Listener(real_only), heard, lengths) for real_only in (True, False)]
     assert errors[0][0] < probing.ROUNDING < errors[1][0]
+
+
+class Writer(nn.Module):
+    """Words in front of which padding stands: a place that sees nothing but padding sees all of its row."""
+
+    def __init__(self, causal):
+        super().__init__()
+        torch.manual_seed(0)
+        self.causal = causal
+        self.embed, self.query, self.head = nn.Embedding(20, 8), nn.Linear(8, 8), nn.Linear(8, 20)
+
+    def forward(self, ids, real):
+        x = self.embed(ids)
+        past = torch.ones(ids.shape[1], ids.shape[1]).tril().bool()
+        seen = real[:, None, :].bool() & (past if self.causal else torch.ones_like(past))
+        scores = (self.query(x) @ x.transpose(1, 2)).masked_fill(~seen, -1e9)
+        return self.head(scores.softmax(-1) @ x)
+
+
+@pytest.mark.parametrize("causal", [True, False])
+def test_what_stands_in_front_of_a_text_may_see_what_comes(causal):
+    ids = torch.tensor([[0, 0, 0, 4, 5, 6], [7, 8, 9, 4, 3, 2], [0, 7, 5, 8, 2, 9]])
+    (error,) = moved(probing._future, Writer(causal), ids, (ids != 0).long(), learned=ids)
+    assert (error < probing.ROUNDING) is causal
