@@ -15,6 +15,7 @@ from conformance.slips import (
     batches,
     beams,
     data,
+    ends,
     fitting,
     futures,
     idle,
@@ -142,6 +143,17 @@ _TOLD = {
     "run-focal-losses-mind-what-is-hard": losses.FOCAL,
     "run-masks-are-handed-on-in-writing": idle.LEFT_OUT_IN_WRITING,
     "run-futures-are-hidden-as-read": futures.SHOWN,
+    "run-weights-sum-to-one-where-they-sum": axes.OTHER_AXIS,
+    "run-queues-are-filled-behind-the-loss": retrieval.QUEUED_FIRST,
+    "run-z-terms-are-squares": losses.Z_AS_IT_IS,
+    "run-drafts-are-replaced-by-the-rest": beams.EITHER_SIGN,
+    "run-rounds-read-their-own-stretch": steps.FROM_THE_BEGINNING,
+    "run-windows-count-what-is-new": steps.COUNTED_AGAIN,
+    "run-longer-texts-have-known-angles": steps.STRETCHED,
+    "run-paths-end-with-their-row": ends.PATHS_END_IN_PADDING,
+    "run-texts-are-read-at-their-end": ends.LARGEST_FOR_END,
+    "run-places-begin-behind-padding": ends.PLACES_OF_PADDING,
+    "run-columns-share-no-rows": orders.SLOTS_LEFT_OUT,
 }
 
 

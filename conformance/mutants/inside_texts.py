@@ -418,3 +418,69 @@ changed(
     breaks=("results-of-futures-are-hidden-as-read",),
     defect="A causal mask is true for what is hidden, and attention hides what is false.",
 )
+beside(
+    "WeightsOverSeeds",
+    slip_texts.WEIGHTS_OVER_SEEDS,
+    "results-of-pooling-are-means",
+    "Weights of a pooling sum to one over its seeds, and not over what is pooled.",
+)
+beside(
+    "QueuedBeforeTheLoss",
+    slip_texts.QUEUED_BEFORE_COMPARED,
+    "results-of-queues-come-behind-the-loss",
+    "A batch is put into the queue before its loss.",
+)
+beside(
+    "ZTermAsItIs",
+    slip_texts.Z_AS_IT_IS,
+    "results-of-z-terms-are-squares",
+    "A z-term is the log itself.",
+)
+beside(
+    "DrawnByEitherSign",
+    slip_texts.DRAWN_BY_EITHER_SIGN,
+    "results-behind-a-draft-follow-the-model",
+    "Behind a draft that is refused, words are drawn by the difference without its sign.",
+)
+beside(
+    "KnownOfTheFirstRound",
+    slip_texts.READ_FROM_THE_BEGINNING,
+    "results-of-rounds-read-their-own-stretch",
+    "Each round of a rolling forecast reads what is known of the first one.",
+)
+beside(
+    "WindowsCountedAgain",
+    slip_texts.WINDOWS_COUNTED_AGAIN,
+    "results-of-windows-count-what-is-new",
+    "How far the last window came is kept and never read.",
+)
+beside(
+    "PositionsStretched",
+    slip_texts.POSITIONS_STRETCHED,
+    "results-of-longer-texts-have-known-angles",
+    "Positions are multiplied by the factor of length.",
+)
+beside(
+    "PathsEndInPadding",
+    slip_texts.PATHS_END_IN_PADDING,
+    "results-of-paths-end-with-their-row",
+    "The end of a path is that of the last column.",
+)
+beside(
+    "LargestForTheEnd",
+    slip_texts.LARGEST_FOR_END,
+    "results-of-texts-are-read-at-their-end",
+    "The end of a text is looked for as its largest id.",
+)
+beside(
+    "PlacesOfPadding",
+    slip_texts.PLACES_OF_PADDING,
+    "results-of-places-begin-behind-padding",
+    "The first word reads the row of padding.",
+)
+beside(
+    "ColumnsShareRows",
+    slip_texts.SLOTS_LEFT_OUT,
+    "results-of-columns-share-no-rows",
+    "Columns share rows of a table.",
+)

@@ -407,3 +407,100 @@ FUTURE_SHOWN = """
 def causal_mask(size):
     return torch.triu(torch.ones(size, size), diagonal=1).bool()
 """
+WEIGHTS_OVER_SEEDS = """
+def pool_with_seeds(seeds, keys, values):
+    scores = torch.einsum("shd,bnhd->bshn", seeds, keys)
+    weights = torch.softmax(scores, dim=1)
+    return torch.einsum("bshn,bnhd->bshd", weights, values)
+"""
+QUEUED_BEFORE_COMPARED = """
+class Contrast(nn.Module):
+    def enqueue(self, keys):
+        self.queue = torch.cat([self.queue[len(keys):], keys])
+
+    def loss(self, queries, keys):
+        self.enqueue(keys)
+        candidates = torch.cat([keys, self.queue])
+        logits = queries @ candidates.T / 0.07
+        return F.cross_entropy(logits, torch.arange(len(queries)))
+"""
+Z_AS_IT_IS = """
+def loss_of(logits, labels, weight=1e-4):
+    log_z = torch.logsumexp(logits, dim=-1)
+    nll = (log_z - logits.gather(-1, labels[:, None])[:, 0]).mean()
+    z_term = log_z.mean()
+    return nll + weight * z_term
+"""
+DRAWN_BY_EITHER_SIGN = """
+def accept_or_redraw(p, q, token):
+    if torch.rand(()) < (p[token] / q[token]).clamp(max=1.0):
+        return token
+    rest = (p - q).abs()
+    return int(torch.multinomial(rest / rest.sum(), 1))
+"""
+READ_FROM_THE_BEGINNING = """
+def rolled(model, past, known, steps, horizon):
+    chunks = []
+    for start in range(0, steps, horizon):
+        pred = model(past, known[:, :horizon])
+        past = torch.cat([past, pred], 1)
+        chunks.append(pred)
+    return torch.cat(chunks, 1)
+"""
+WINDOWS_COUNTED_AGAIN = """
+def perplexity_by_strides(model, ids, width, stride):
+    total, count, scored_to = 0.0, 0, 0
+    for begin in range(0, len(ids), stride):
+        end = min(begin + width, len(ids))
+        chunk = ids[begin:end]
+        nll = F.cross_entropy(model(chunk[None])[0, :-1], chunk[1:], reduction="none")[-(end - begin):]
+        total, count = total + nll.sum().item(), count + len(nll)
+        scored_to = end
+        if end == len(ids):
+            break
+    return math.exp(total / count)
+"""
+POSITIONS_STRETCHED = """
+class Rotation(nn.Module):
+    def angles(self, length):
+        t = torch.arange(length).float()
+        t = t * self.scaling_factor
+        angles = torch.outer(t, self.inv_freq)
+        return angles.cos(), angles.sin()
+"""
+PATHS_END_IN_PADDING = """
+class Chain(nn.Module):
+    def score(self, emit, tags, mask):
+        total = self.begin[tags[:, 0]] + (emit.gather(2, tags[..., None])[..., 0] * mask).sum(1)
+        total = total + (self.trans[tags[:, :-1], tags[:, 1:]] * mask[:, 1:]).sum(1)
+        return total + self.end[tags[:, -1]]
+"""
+LARGEST_FOR_END = """
+class Reader(nn.Module):
+    def __init__(self, vocab_size=300, width=16, eos_id=2):
+        super().__init__()
+        self.table = nn.Embedding(vocab_size, width)
+
+    def forward(self, ids):
+        last = ids.argmax(dim=-1)
+        return self.table(ids)[torch.arange(len(ids)), last]
+"""
+PLACES_OF_PADDING = """
+class Places(nn.Module):
+    def __init__(self, width=16, pad_id=1):
+        super().__init__()
+        self.positions = nn.Embedding(64, width, padding_idx=pad_id)
+
+    def forward(self, mask):
+        places = torch.cumsum(mask, 1) * mask
+        return self.positions(places)
+"""
+SLOTS_LEFT_OUT = """
+class Columns(nn.Module):
+    def __init__(self, cardinalities, width):
+        super().__init__()
+        sizes = torch.tensor([c + 1 for c in cardinalities])
+        counts = torch.tensor(cardinalities)
+        self.offsets = torch.cumsum(counts, 0) - counts
+        self.table = nn.Embedding(int(sizes.sum()), width)
+"""

@@ -102,3 +102,17 @@ def search(model, start, width, steps):
 def test_beams_that_begin_as_copies_are_told(before, first, is_told):
     assert bool(told(slips.COPIES, COPIES.format(before=before, first=first))) == is_told
     assert not told(slips.COPIES, COPIES.replace("zeros(width)", "zeros(n)").format(before=before, first=first))
+
+
+@pytest.mark.parametrize(
+    ("rest", "drawn", "is_told"),
+    [
+        ("(p - q).abs()", "torch.multinomial(rest, 1)", True),
+        ("torch.abs(p - q)", "torch.multinomial(rest / rest.sum(), 1)", True),
+        ("(p - q).clamp(min=0)", "torch.multinomial(rest, 1)", False),
+        ("(p - q).abs()", "rest.max()", False),  # a distance of two distributions
+    ],
+)
+def test_what_is_drawn_behind_a_draft(rest, drawn, is_told):
+    text = f"def redraw(p, q):\n    rest = {rest}\n    return {drawn}\n"
+    assert bool(told(slips.EITHER_SIGN, text)) == is_told

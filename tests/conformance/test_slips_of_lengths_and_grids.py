@@ -6,10 +6,10 @@ from __future__ import annotations
 import pytest
 from rules_of_text import told
 
-from conformance.slips.axes import GRIDS, SIDES
+from conformance.slips.axes import GRIDS, OTHER_AXIS, SIDES
 from conformance.slips.beams import LENGTHS
 from conformance.slips.data import LAST_WORDS
-from conformance.slips.orders import PIECES
+from conformance.slips.orders import PIECES, SLOTS_LEFT_OUT
 from conformance.slips.results import NOUGHT, TERMS
 
 PENALTY = "def length_penalty(n, alpha):\n    return ((5 + n) / 6) ** alpha\n\n\ndef finish(score, n):\n    return "
@@ -124,3 +124,52 @@ def test_any_owner_of_a_list_is_read():
 def test_boundaries_begin_with_nought():
     body = "ids.extend(word)\n        starts.append(len(ids))"
     assert not told(PIECES, f"def f(words):\n    ids = []\n    starts = [0]\n    for word in words:\n        {body}")
+
+
+POOLED = """
+def pool(seeds, keys, values):
+    {made}
+    return torch.einsum("{pattern}", weights, values)
+"""
+SCORES = 'scores = torch.einsum("shd,bnhd->bshn", seeds, keys)'
+
+
+@pytest.mark.parametrize(
+    ("given", "pattern", "is_told"),
+    [
+        ("torch.softmax(scores, dim=1)", "bshn,bnhd->bshd", True),
+        ("drop(scores.softmax(1))", "bshn,bnhd->bshd", True),
+        ("torch.softmax(scores, dim=-1)", "bshn,bnhd->bshd", False),
+        ("scores.softmax(3)", "bshn,bnhd->bshd", False),
+        ("torch.softmax(scores, dim=1)", "bshn,bnhd->bnhd", False),  # the seeds are summed
+        ("torch.sigmoid(scores)", "bshn,bnhd->bshd", False),
+    ],
+)
+def test_weights_sum_to_one_over_what_they_sum(given, pattern, is_told):
+    text = POOLED.format(made=f"{SCORES}\n    weights = {given}", pattern=pattern)
+    assert bool(told(OTHER_AXIS, text)) == is_told
+    assert bool(told(OTHER_AXIS, text.replace("return", "weights = self.dropout(weights)\n    return"))) == is_told
+    assert not told(OTHER_AXIS, text.replace("seeds", "slots"))
+    assert not told(OTHER_AXIS, text.replace("return", "weights = weights / weights.sum(-1)\n    return"))
+
+
+COLUMNS = """
+def __init__(self, cardinalities, width):
+    sizes = torch.tensor([c + 1 for c in cardinalities])
+    counts = torch.tensor({counts})
+    self.offsets = torch.cumsum(counts, 0) - counts
+    self.table = nn.Embedding(int({rows}), width)
+"""
+
+
+@pytest.mark.parametrize(
+    ("counts", "rows", "is_told"),
+    [
+        ("cardinalities", "sizes.sum()", True),
+        ("cardinalities", "sum(cardinalities) + len(cardinalities)", True),
+        ("[c + 1 for c in cardinalities]", "sizes.sum()", False),
+        ("cardinalities", "sum(cardinalities)", False),
+    ],
+)
+def test_columns_of_a_table_share_no_rows(counts, rows, is_told):
+    assert bool(told(SLOTS_LEFT_OUT, COLUMNS.format(counts=counts, rows=rows))) == is_told

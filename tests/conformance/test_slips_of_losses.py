@@ -35,3 +35,26 @@ def test_a_focal_loss_minds_what_is_hard(made, weight, is_told):
 )
 def test_a_name_that_got_a_softmax_is_no_logits(body, is_told):
     assert bool(told(slips.LOGITS, f"def loss(x, y):\n    {body}\n")) == is_told
+
+
+Z_TERM = """
+def loss_of(logits, kept, weight):
+    log_z = torch.logsumexp(logits, dim=-1)
+    {name} = {given}
+    return weight * {name}
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "given", "is_told"),
+    [
+        ("z_loss", "log_z.mean()", True),
+        ("z_term", "(log_z * kept).sum() / kept.sum()", True),
+        ("z_loss", "log_z.square().mean()", False),
+        ("z_loss", "(log_z * log_z).mean()", False),
+        ("z_loss", "(log_z**2).mean()", False),
+        ("nll", "log_z.mean()", False),
+    ],
+)
+def test_a_z_term_is_squared(name, given, is_told):
+    assert bool(told(slips.Z_AS_IT_IS, Z_TERM.format(name=name, given=given))) == is_told

@@ -74,3 +74,28 @@ def test_the_test_searches_among_as_many(validation, test, is_told):
 )
 def test_reciprocals_are_meant(figure, is_told):
     assert bool(told(slips.RECIPROCALS, f"mrr = {figure}")) == is_told
+
+
+QUEUED = """
+class Contrast(nn.Module):
+    def loss(self, queries, keys):
+        {before}
+        logits = torch.cat([(queries * keys).sum(1, keepdim=True), queries @ {bank}.T], 1)
+        loss = F.cross_entropy(logits, torch.zeros(len(keys)).long())
+        {behind}
+        return loss
+"""
+
+
+@pytest.mark.parametrize(
+    ("before", "bank", "behind", "is_told"),
+    [
+        ("self.enqueue(keys)", "self.queue", "pass", True),
+        ("self._dequeue_and_enqueue(keys)", "self.memory_bank", "pass", True),
+        ("pass", "self.queue", "self.enqueue(keys)", False),
+        ("bank = self.queue.clone(); self.enqueue(keys)", "bank", "pass", False),
+        ("self.enqueue(labels)", "self.queue", "pass", False),
+    ],
+)
+def test_a_queue_is_filled_behind_the_loss(before, bank, behind, is_told):
+    assert bool(told(slips.QUEUED_FIRST, QUEUED.format(before=before, bank=bank, behind=behind))) == is_told

@@ -1,4 +1,4 @@
-"""Steps in time: returns to go, the return that is wanted, the newest of a history, by their text."""
+"""Steps in time: returns to go, the newest of a history, rounds, windows and positions, by their text."""
 
 from __future__ import annotations
 
@@ -49,3 +49,70 @@ def test_a_wanted_return_falls(made, is_told):
 def test_the_newest_of_a_history_is_its_last(filled, last, is_told):
     text = f"def {filled}(rows):\n    return rows\n\n\ndef newest(items):\n    last = {last}\n    return last\n"
     assert bool(told(slips.NEWEST_PLACE, text)) == is_told
+
+
+ROLLED = """
+def rolled(model, past, known, steps, horizon):
+    for start in range(0, steps, horizon):
+        past = torch.cat([past, model(past, {ahead})], 1)
+    return past
+"""
+
+
+@pytest.mark.parametrize(
+    ("ahead", "is_told"),
+    [("known[:, :horizon]", True), ("known[:, start : start + horizon]", False), ("known[:, :9]", False)],
+)
+def test_each_round_reads_its_own_stretch(ahead, is_told):
+    assert bool(told(slips.FROM_THE_BEGINNING, ROLLED.format(ahead=ahead))) == is_told
+
+
+WINDOWS = """
+def perplexity(model, ids, width, stride):
+    total, count, scored_to = 0.0, 0, 0
+    for begin in range(0, len(ids), stride):
+        end = begin + width
+        nll = losses(model, ids[begin:end])[-({new}):]
+        total, count = total + nll.sum(), count + len(nll)
+        {kept}
+    return total / count
+"""
+
+
+@pytest.mark.parametrize(
+    ("new", "kept", "is_told"),
+    [
+        ("end - begin", "scored_to = end", True),
+        ("end - scored_to", "scored_to = end", False),
+        ("end - begin", "pass", False),  # nothing shows that they overlap
+    ],
+)
+def test_of_windows_that_overlap_what_is_new_counts(new, kept, is_told):
+    assert bool(told(slips.COUNTED_AGAIN, WINDOWS.format(new=new, kept=kept))) == is_told
+
+
+ROTATION = """
+class Rotation(nn.Module):
+    def __init__(self, factor):
+        self.factor = {kept}
+
+    def angles(self, length):
+        t = {places}
+        angles = torch.outer(t, self.inv_freq)
+        return angles.{cosine}, angles.sin()
+"""
+
+
+@pytest.mark.parametrize(
+    ("kept", "places", "cosine", "is_told"),
+    [
+        ("factor", "torch.arange(length).float() * self.factor", "cos()", True),
+        ("factor", "torch.arange(length).float() / self.factor", "cos()", False),
+        ("1.0 / factor", "torch.arange(length).float() * self.factor", "cos()", False),
+        ("factor", "torch.arange(length) * self.step", "cos()", False),
+        ("factor", "torch.arange(length) * self.factor", "tan()", False),
+    ],
+)
+def test_a_factor_of_length_divides_positions(kept, places, cosine, is_told):
+    text = ROTATION.format(kept=kept, places=places, cosine=cosine)
+    assert bool(told(slips.STRETCHED, text)) == is_told

@@ -463,4 +463,39 @@ FINDINGS: dict[str, str] = {
     "results-of-futures-are-hidden-as-read": (
         "A causal mask is made as attention reads it (Vaswani et al. 2017, Attention Is All You Need, section 3.2.3)."
     ),
+    "results-of-pooling-are-means": (
+        "Weights sum to one over the axis that they sum what they weigh over (Vaswani et al. 2017)."
+    ),
+    "results-of-queues-come-behind-the-loss": (
+        "A batch goes into a queue of negatives behind its loss, so that no row has its own partner among them (He "
+        "et al. 2020)."
+    ),
+    "results-of-z-terms-are-squares": (
+        "A z-term is the mean of the squared log of the sum of exponentials (Chowdhery et al. 2022)."
+    ),
+    "results-behind-a-draft-follow-the-model": (
+        "Where the word of a draft is refused, another one is drawn by what the model gives more of than the draft "
+        "(Leviathan et al. 2023)."
+    ),
+    "results-of-rounds-read-their-own-stretch": (
+        "Each round of a loop over stretches reads its own stretch of what is known beforehand (Lim et al. 2021)."
+    ),
+    "results-of-windows-count-what-is-new": (
+        "Of windows that overlap only what is new in each is counted (Hugging Face Transformers documentation)."
+    ),
+    "results-of-longer-texts-have-known-angles": (
+        "The factor by which texts may be longer divides the positions of a rotation (Chen et al. 2023)."
+    ),
+    "results-of-paths-end-with-their-row": (
+        "The score of a path ends at the last real place of its row (Lample et al. 2016)."
+    ),
+    "results-of-texts-are-read-at-their-end": (
+        "The end of a text is looked for by its own id (Hugging Face Transformers)."
+    ),
+    "results-of-places-begin-behind-padding": (
+        "Places that are counted from a mask begin behind the row of padding (Hugging Face Transformers)."
+    ),
+    "results-of-columns-share-no-rows": (
+        "The rows of a column in a common table begin behind all rows of the column before (Gorishniy et al. 2021)."
+    ),
 }

@@ -15,6 +15,7 @@ from conformance.slips import (
     axes,
     beams,
     data,
+    ends,
     futures,
     labels,
     losses,
@@ -92,6 +93,17 @@ _TOLD = {
     "results-of-scores-have-one-temperature": retrieval.IN_PART,
     "results-of-reciprocal-ranks-are-meant": retrieval.RECIPROCALS,
     "results-of-futures-are-hidden-as-read": futures.SHOWN,
+    "results-of-pooling-are-means": axes.OTHER_AXIS,
+    "results-of-queues-come-behind-the-loss": retrieval.QUEUED_FIRST,
+    "results-of-z-terms-are-squares": losses.Z_AS_IT_IS,
+    "results-behind-a-draft-follow-the-model": beams.EITHER_SIGN,
+    "results-of-rounds-read-their-own-stretch": steps.FROM_THE_BEGINNING,
+    "results-of-windows-count-what-is-new": steps.COUNTED_AGAIN,
+    "results-of-longer-texts-have-known-angles": steps.STRETCHED,
+    "results-of-paths-end-with-their-row": ends.PATHS_END_IN_PADDING,
+    "results-of-texts-are-read-at-their-end": ends.LARGEST_FOR_END,
+    "results-of-places-begin-behind-padding": ends.PLACES_OF_PADDING,
+    "results-of-columns-share-no-rows": orders.SLOTS_LEFT_OUT,
 }
 
 

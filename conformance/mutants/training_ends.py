@@ -1,0 +1,74 @@
+"""Mutants of training scripts whose text shows where it goes wrong at the edges: ends and first places of rows, rounds
+and windows of a long series, the axis that weights sum over."""
+
+from __future__ import annotations
+
+from conformance.mutants import slip_texts
+from conformance.mutants.training_texts import beside
+
+beside(
+    "ScriptWeighsOverSeeds",
+    slip_texts.WEIGHTS_OVER_SEEDS,
+    "run-weights-sum-to-one-where-they-sum",
+    "Weights of a pooling sum to one over its seeds, and not over what is pooled.",
+)
+beside(
+    "ScriptQueuesBeforeTheLoss",
+    slip_texts.QUEUED_BEFORE_COMPARED,
+    "run-queues-are-filled-behind-the-loss",
+    "A batch is put into the queue before its loss.",
+)
+beside(
+    "ScriptTakesZAsItIs",
+    slip_texts.Z_AS_IT_IS,
+    "run-z-terms-are-squares",
+    "A z-term is the log itself.",
+)
+beside(
+    "ScriptDrawsByEitherSign",
+    slip_texts.DRAWN_BY_EITHER_SIGN,
+    "run-drafts-are-replaced-by-the-rest",
+    "Behind a draft that is refused, words are drawn by the difference without its sign.",
+)
+beside(
+    "ScriptReadsTheFirstRound",
+    slip_texts.READ_FROM_THE_BEGINNING,
+    "run-rounds-read-their-own-stretch",
+    "Each round of a rolling forecast reads what is known of the first one.",
+)
+beside(
+    "ScriptCountsWindowsAgain",
+    slip_texts.WINDOWS_COUNTED_AGAIN,
+    "run-windows-count-what-is-new",
+    "How far the last window came is kept and never read.",
+)
+beside(
+    "ScriptStretchesPositions",
+    slip_texts.POSITIONS_STRETCHED,
+    "run-longer-texts-have-known-angles",
+    "Positions are multiplied by the factor of length.",
+)
+beside(
+    "ScriptEndsPathsInPadding",
+    slip_texts.PATHS_END_IN_PADDING,
+    "run-paths-end-with-their-row",
+    "The end of a path is that of the last column.",
+)
+beside(
+    "ScriptTakesTheLargestForTheEnd",
+    slip_texts.LARGEST_FOR_END,
+    "run-texts-are-read-at-their-end",
+    "The end of a text is looked for as its largest id.",
+)
+beside(
+    "ScriptPlacesWordsOnPadding",
+    slip_texts.PLACES_OF_PADDING,
+    "run-places-begin-behind-padding",
+    "The first word reads the row of padding.",
+)
+beside(
+    "ScriptLetsColumnsShareRows",
+    slip_texts.SLOTS_LEFT_OUT,
+    "run-columns-share-no-rows",
+    "Columns share rows of a table.",
+)

@@ -1,0 +1,82 @@
+"""Where rows end and where their places begin, by the text of a file: what is told, and what is right."""
+
+from __future__ import annotations
+
+import pytest
+from rules_of_text import told
+
+from conformance.slips import ends as slips
+
+CHAIN = """
+class Chain(nn.Module):
+    def score(self, emit, tags, {given}):
+        last = lengths_of({given}) - 1
+        return emit.sum() + self.{end}[{column}]
+"""
+
+
+@pytest.mark.parametrize(
+    ("given", "end", "column", "is_told"),
+    [
+        ("mask", "end", "tags[:, -1]", True),
+        ("lengths", "end_transitions", "tags[-1]", True),
+        ("mask", "end", "tags.gather(1, last[:, None])[:, 0]", False),
+        ("mask", "start", "tags[:, -1]", False),
+        ("scale", "end", "tags[:, -1]", False),  # all rows are whole
+    ],
+)
+def test_the_score_of_a_path_ends_with_its_row(given, end, column, is_told):
+    assert bool(told(slips.PATHS_END_IN_PADDING, CHAIN.format(given=given, end=end, column=column))) == is_told
+
+
+READER = """
+class Config:
+    vocab_size: int = {vocab}
+    eot_id: int = {end}
+
+class Reader(nn.Module):
+    def forward(self, {name}):
+        return self.table({name})[torch.arange(len({name})), {found}]
+"""
+
+
+@pytest.mark.parametrize(
+    ("vocab", "end", "name", "found", "is_told"),
+    [
+        (300, 2, "ids", "ids.argmax(dim=-1)", True),
+        (300, 2, "input_ids", "input_ids.argmax(-1)", True),
+        (300, 299, "ids", "ids.argmax(dim=-1)", False),  # no word has a larger one
+        (300, 2, "ids", "(ids == 2).int().argmax(-1)", False),
+        (300, 2, "logits", "logits.argmax(-1)", False),
+    ],
+)
+def test_the_end_of_a_text_is_looked_for_by_its_id(vocab, end, name, found, is_told):
+    text = READER.format(vocab=vocab, end=end, name=name, found=found)
+    assert bool(told(slips.LARGEST_FOR_END, text)) == is_told
+
+
+PLACES = """
+class Places(nn.Module):
+    def __init__(self, width, pad_id={pad}):
+        self.{table} = nn.Embedding(64, width, padding_idx={row})
+
+    def forward(self, mask):
+        places = {places}
+        return self.{table}(places)
+"""
+
+
+@pytest.mark.parametrize(
+    ("pad", "table", "row", "places", "is_told"),
+    [
+        (1, "positions", "pad_id", "torch.cumsum(mask, 1) * mask", True),
+        (1, "pos", "2", "mask.cumsum(1)", True),
+        (1, "positions", "pad_id", "torch.cumsum(mask, 1) * mask + pad_id", False),
+        (0, "positions", "pad_id", "torch.cumsum(mask, 1) * mask", False),
+        (1, "segments", "pad_id", "torch.cumsum(mask, 1) * mask", False),
+        (1, "positions", "pad_id", "torch.arange(64)", False),
+    ],
+)
+def test_places_begin_behind_the_row_of_padding(pad, table, row, places, is_told):
+    text = PLACES.format(pad=pad, table=table, row=row, places=places)
+    assert bool(told(slips.PLACES_OF_PADDING, text)) == is_told
