@@ -85,11 +85,14 @@ def in_training_mode(impl: Any, draw: Draw) -> Evidence:
 @check("run-evaluation-is-in-evaluation-mode", roles=RUN)
 def in_evaluation_mode(impl: Any, draw: Draw) -> Evidence:
     """Dropout rests in the forward passes of an evaluation."""
+    from conformance.watch.gathered import gathers_answers
+
     run = run_of(impl)
     calls = list(evaluation(run))
     learning = {call.module for call in training(run)}
-    others = [(c, losses) for c, _, losses in forwards(run) if c.module in learning and not (c.gradients or c.training)]
-    calls += [one for one in others if one[0].dropping]
+    others = [(call, losses) for call, _, losses in forwards(run) if call.module in learning and not call.gradients]
+    calls += [one for one in others if not one[0].training and one[0].dropping]
+    calls += [one for one in others if one[0].training and one[0].random and gathers_answers(one[0])]
     if not any(call.random or call.resting or call.dropping for call, _ in calls):
         raise NotProvided("no evaluation of a model with dropout was seen")
     for call, _ in calls:

@@ -479,7 +479,7 @@ beside(
     "The first word reads the row of padding.",
 )
 beside(
-    "ColumnsShareRows",
+    "ColumnsOfATableShareRows",
     slip_texts.SLOTS_LEFT_OUT,
     "results-of-columns-share-no-rows",
     "Columns share rows of a table.",

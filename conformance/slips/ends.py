@@ -1,5 +1,6 @@
 """Slips of where rows end and where their places begin, that the text of a file shows by itself: ends of paths that are
-read in the padding, ends that are looked for as the largest id, places that read the row of padding."""
+read in the padding, ends that are looked for as the largest id, places that read the row of padding, and places that
+are counted from the edge where padding stands."""
 
 from __future__ import annotations
 
@@ -84,6 +85,21 @@ def places_of_padding(tree: ast.AST) -> Found:
                     yield unparse(places), places
 
 
+def places_from_the_edge(tree: ast.AST) -> Found:
+    """Where rows are filled up in front, and the numbers of their places are those of the columns."""
+    for function in functions(tree):
+        given = all_given(function) + [(n.lineno, to, v) for n in walk(function) for to, v in assigned(n)]
+        in_front = any(
+            isinstance(to, ast.Subscript) and re.search(r"\[\w+, (\w+ - len\(\w+\)|-len\(\w+\)):\]", unparse(to))
+            for _, to, _ in given
+        )
+        for _, to, value in given if in_front else ():
+            counts = re.search(r"\barange\(", unparse(value)) and not re.search(r" [-+] |cumsum|mask", unparse(value))
+            if counts and re.fullmatch(r"pos(ition)?s?(_ids)?", unparse(to)):
+                yield f"{unparse(to)} = {unparse(value)}", value
+                break
+
+
 PATHS_END_IN_PADDING = Slip(
     rule=ends_in_the_padding,
     asked="where a path ends whose score counts",
@@ -113,4 +129,14 @@ PLACES_OF_PADDING = Slip(
     "never learns, and padding one that does.",
     mend="mask.cumsum(1) * mask + padding_idx",
     nothing="no places were seen that read the row of padding",
+)
+PLACES_FROM_THE_EDGE = Slip(
+    rule=places_from_the_edge,
+    asked="from where places are counted in rows that are filled up in front",
+    expected="from the first real one",
+    got="from the first column, which is padding",
+    sentence="Rows are filled up in front, and their places are counted from the edge: one text gets other places in "
+    "another batch.",
+    mend="(mask.cumsum(1) - 1).clamp(min=0)",
+    nothing="no places were seen that are counted from padding in front",
 )

@@ -68,6 +68,8 @@ def fitted_to_all(tree: ast.AST) -> Found:
     yield from _counted_in_all_parts(tree)
     yield from _one_cut_and_one_whole(tree)
     yield from _fitted_beside_a_cut(tree)
+    yield from _fitted_past_a_border(tree)
+    yield from _fitted_behind_the_split(tree)
     ends = {unparse(node): node for node in walk(tree) if isinstance(node, ast.Attribute)}
     for call in calls(tree):
         held = call.args[0] if called(call) in ("fit", "fit_transform") and len(call.args) == 1 else None
@@ -159,6 +161,48 @@ def _fitted_beside_a_cut(tree: ast.AST) -> Found:
             whole = [one for one in found if isinstance(one.args[0], ast.Name)]
             if maker.endswith("()") and _SCALES.search(maker) and cut:
                 yield from ((f"{unparse(one)}, beside {unparse(cut[0])}", one) for one in whole)
+
+
+def _fitted_past_a_border(tree: ast.AST) -> Found:
+    """Where a scaler is fitted to the whole of what it then scales, in a function that knows where training ends."""
+    for function in functions(tree):
+        pairs = [pair for node in walk(function) for pair in assigned(node)]
+        made = {to.id: given for to, given in pairs if isinstance(to, ast.Name)}
+        for call in calls(function):
+            held = call.args[0] if called(call) in ("fit", "fit_transform") and len(call.args) == 1 else None
+            if not isinstance(held, ast.Name) or not _SCALES.search(unparse(call.func)) or "train" in held.id:
+                continue
+            borders = [name for name, given in made.items() if _BORDER.fullmatch(name) and given.lineno < call.lineno]
+            scaled = any(called(given) == "transform" and reads(given, held.id) for _, given in pairs)
+            is_part = any(isinstance(one, ast.Subscript | ast.ListComp) for one in walk(made.get(held.id, held)))
+            if borders and scaled and not is_part and not SPLITS.search(called(made.get(held.id, held))):
+                yield f"{unparse(call)}, though {borders[0]} is known", call
+
+
+_BORDER = re.compile(r"(val|valid|validation|test)_?(start|begin|from)|train_?(end|stop|until)", re.IGNORECASE)
+_LEARNS_WORDS = re.compile(r"bpe|token|vocab|vectori[sz]er|tf_?idf|word_?piece", re.IGNORECASE)
+
+
+def _fitted_behind_the_split(tree: ast.AST) -> Found:
+    """Where a tokenizer is fitted to all texts, behind the line that split them and gave the training part a name."""
+    for function in functions(tree):
+        for to, given in (pair for node in walk(function) for pair in assigned(node)):
+            parts = [unparse(one) for one in to.elts] if isinstance(to, ast.Tuple) else []
+            texts = given.args[0] if isinstance(given, ast.Call) and given.args else None
+            if not parts or not TRAINS_ALONE.fullmatch(parts[0]) or not isinstance(texts, ast.Name):
+                continue
+            for call in calls(function):
+                fits = called(call) in ("fit", "train", "fit_on_texts", "build_vocab") and call.lineno > given.lineno
+                if (
+                    fits
+                    and call.args
+                    and unparse(call.args[0]) == texts.id
+                    and _LEARNS_WORDS.search(unparse(call.func))
+                ):
+                    yield f"{unparse(call)}, though {parts[0]} is known", call
+
+
+TRAINS_ALONE = re.compile(r"(train|trn|tr)(_\w+)?", re.IGNORECASE)
 
 
 def _made_of_all_parts(tree: ast.AST) -> Found:

@@ -1,15 +1,18 @@
 """Slips of what is made and never read, that the text of a file shows by itself: masks that a loss is handed, parts of
 a batch, masks that a batch holds or that a function makes, masks that are handed on in training alone, tables that a
-model keeps."""
+model keeps, and the mode of a layer that drops."""
 
 from __future__ import annotations
 
 import ast
 import re
 
-from conformance.slips.slip import Found, Slip, assigned, calls, functions, unparse, walk
+from conformance.slips.slip import Found, Slip, assigned, called, calls, functions, unparse, walk
 
 # --- masks and parts of batches -------------------------------------------------------------------
+
+
+_MASKS = re.compile(r"(\w+_)?(mask|valid|ok|observed|seen|known|present|is_real|not_pad)(_\w+)?")
 
 
 def masks_never_read(tree: ast.AST) -> Found:
@@ -24,7 +27,10 @@ def masks_never_read(tree: ast.AST) -> Found:
         written = [one for one in function.body if not isinstance(one, ast.Expr | ast.Raise | ast.Pass)]
         for argument in required if written else ():
             name = argument.arg
-            is_mask = re.fullmatch(r"(\w+_)?(mask|valid|ok|observed|is_real|not_pad)(_\w+)?", name) is not None
+            is_mask = (
+                re.fullmatch(r"(\w+_)?(mask|valid|ok|observed|seen|known|present|is_real|not_pad)(_\w+)?", name)
+                is not None
+            )
             if is_mask and name not in read:
                 yield f"{function.name}({', '.join(one.arg for one in function.args.args)})", function
 
@@ -148,6 +154,26 @@ def tables_never_read(tree: ast.AST) -> Found:
             yield unparse(node), node
 
 
+_DROPS = re.compile(r"\w*(Drop|StochasticDepth|LayerDrop)\w*")
+_DRAWS = re.compile(r"\b(rand|rand_like|bernoulli|bernoulli_)\(")
+
+
+def modes_never_read(tree: ast.AST) -> Found:
+    """Where a class that is called after dropping draws random numbers in its forward, and neither it nor whoever calls
+    it asks whether it is in training."""
+    tests = [one for one in walk(tree) if isinstance(one, ast.If | ast.IfExp) and "training" in unparse(one.test)]
+    asked = " ".join(unparse(one) for one in tests).lower()
+    for cls in (one for one in walk(tree) if isinstance(one, ast.ClassDef) and _DROPS.fullmatch(one.name)):
+        text = unparse(cls)
+        forward = next((one for one in functions(cls) if one.name == "forward"), None)
+        is_module = any("Module" in unparse(one) for one in cls.bases)
+        if forward is None or not is_module or "training" in text or "drop" in asked:
+            continue
+        drawn = next((one for one in calls(forward) if _DRAWS.search(f"{called(one)}(")), None)
+        if drawn is not None:
+            yield f"{cls.name}: {unparse(drawn)}", drawn
+
+
 APART = Slip(
     rule=parts_never_read,
     asked="what says which words of a batch belong together, or are padding",
@@ -204,4 +230,14 @@ LEFT_OUT_IN_WRITING = Slip(
     sentence="The mask of padding is handed on in training and left out in writing: what is written minds the padding.",
     mend="hand the mask on, as forward does",
     nothing="no mask was seen that is handed on in training alone",
+)
+MODES = Slip(
+    rule=modes_never_read,
+    asked="when a layer drops",
+    expected="in training alone",
+    got="always: it never reads self.training",
+    sentence="A layer that drops never asks whether it is in training: each evaluation goes through another, thinned "
+    "network.",
+    mend="if not self.training: return x",
+    nothing="no layer was seen that drops in evaluation, too",
 )

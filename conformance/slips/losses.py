@@ -41,7 +41,8 @@ def focal_by_the_likely(tree: ast.AST) -> Found:
                 continue
             likely = isinstance(node.left, ast.Name) and _LIKELY.fullmatch(node.left.id)
             made = unparse(given.get(unparse(node.left), node.left))
-            if likely and not re.search(r"1(\.0)? -|where|log_?p\w*$|neg|miss", made):
+            of_both = re.fullmatch(r"(\w+) \* (\w+) \+ \(1(\.0)? - \1\) \* \(1(\.0)? - \2\)", made)  # p of the label
+            if likely and (of_both or not re.search(r"1(\.0)? -|where|log_?p\w*$|neg|miss", made)):
                 yield unparse(node), node
 
 

@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator
 from itertools import combinations, pairwise
 
-from conformance.slips.slip import Found, Slip, assigned, called, calls, functions, unparse, walk
+from conformance.slips.slip import Found, Slip, all_given, assigned, called, calls, functions, unparse, walk
 
 _MOVES = ("cpu", "float", "double", "item", "clamp", "clamp_min", "numpy", "tolist", "long", "astype")
 """Methods that change the form of a number, and not what it is."""
@@ -470,6 +470,22 @@ def accuracies_of_what_was_answered(tree: ast.AST) -> Found:
                     yield unparse(node), node
 
 
+_OF_BYTES = re.compile(r"(n|num|total|count)_?(of_)?bytes|bytes_(count|total|seen)", re.IGNORECASE)
+_PIECES = re.compile(r"bpe|merges|piece|sentencepiece|tiktoken", re.IGNORECASE)
+
+
+def tokens_called_bytes(tree: ast.AST) -> Found:
+    """Where what is called a number of bytes is one of labels, in a file whose tokens are pieces of several bytes."""
+    if not any(_PIECES.search(one.name) for one in walk(tree) if isinstance(one, ast.ClassDef | ast.FunctionDef)):
+        return
+    for function in functions(tree):
+        for _, to, given in all_given(function):
+            text = unparse(given)
+            counts = re.search(r"!= -|\.ne\(|\.numel\(\)|ignore", text)
+            if _OF_BYTES.fullmatch(unparse(to)) and counts and not re.search(r"encode|byte|buffer", text):
+                yield f"{unparse(to)} = {text}", given
+
+
 TWICE = Slip(
     rule=one_number_twice,
     asked="two counts, or two rates, that differ",
@@ -579,4 +595,13 @@ NATS = Slip(
     sentence="A sum of losses is called bits as it is: the losses are in nats, and the figure is too small by a third.",
     mend="nats / count / math.log(2)",
     nothing="no nats were seen that are called bits",
+)
+TOKENS_FOR_BYTES = Slip(
+    rule=tokens_called_bytes,
+    asked="by what bits are divided for bits a byte",
+    expected="by the bytes of the text",
+    got="by the tokens, each of several bytes",
+    sentence="Bits are divided by the number of tokens and called bits a byte: longer pieces look worse.",
+    mend="sum(len(text.encode()) for text in texts)",
+    nothing="no number of bytes was seen that counts tokens",
 )

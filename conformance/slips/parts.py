@@ -13,6 +13,7 @@ from itertools import combinations
 from conformance.slips.slip import (
     JUDGING,
     LEARNED,
+    OF_GROUPS,
     SPLITS,
     TRAINS,
     VALIDATES,
@@ -82,19 +83,11 @@ def _read(function: ast.FunctionDef) -> Iterator[str]:
 
 # --- groups ---------------------------------------------------------------------------------------
 
-_GROUPS = re.compile(
-    r"(patient|customer|client|person|speaker|author|lot|incident|session|thread|conversation|dialog(ue)?|household"
-    r"|recording|donor|participant|student|driver|pump|machine|device|recipe|song|tune|video|case|document|doc)"
-    r"(_?(id|no|nr|name|number))?",
-    re.IGNORECASE,
-)
-"""Names of what several rows may belong to."""
-
 
 def groups_torn_apart(tree: ast.AST) -> Found:
     """Where rows say to which group they belong, nothing ever reads it, and the rows are split by chance."""
     kept = {name for node in walk(tree) for name in _names_of_a_row(node)}
-    groups = {name for name in kept if _GROUPS.fullmatch(name)}
+    groups = {name for name in kept if OF_GROUPS.fullmatch(name)}
     for node in walk(tree):
         if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load):
             groups.discard(node.attr)
@@ -149,6 +142,7 @@ def thresholds_of_the_test(tree: ast.AST) -> Found:
                 names = [unparse(one) for one in call.args]
                 inner = (one for x in call.args if isinstance(x, ast.Starred) for one in walk(x))
                 names += [one.id for one in inner if isinstance(one, ast.Name)]
+                names += [unparse(one.value) for one in call.args if isinstance(one, ast.Subscript)]  # test[1]
                 if any(
                     _OF_TEST.fullmatch(name) or _is_of_test(last_given(name, node.lineno, given_at)) for name in names
                 ):

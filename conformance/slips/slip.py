@@ -54,6 +54,14 @@ JUDGING = re.compile(rf"(\w+_)?({JUDGES}|eval)(_\w+)?", re.IGNORECASE)
 TRAINS = re.compile(r"(self\.)?_?(train|trn|tr|fit)(_?(set|ds|data|dataset|windows|part|split|samples))?", re.I)
 """Names of the training part itself."""
 
+OF_GROUPS = re.compile(
+    r"(patient|customer|client|person|speaker|author|lot|incident|session|thread|conversation|dialog(ue)?|household"
+    r"|recording|donor|participant|student|driver|pump|machine|device|recipe|song|tune|video|case|document|doc)"
+    r"(_?(id|no|nr|name|number))?",
+    re.IGNORECASE,
+)
+"""Names of what several rows may belong to."""
+
 SPLITS = re.compile(r"split|part|fold|divide|load|read|data", re.IGNORECASE)
 """What functions are called that make parts."""
 

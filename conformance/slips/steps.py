@@ -7,7 +7,7 @@ from __future__ import annotations
 import ast
 import re
 
-from conformance.slips.slip import Found, Slip, assigned, called, calls, functions, reads, unparse, walk
+from conformance.slips.slip import Found, Slip, all_given, assigned, called, calls, functions, reads, unparse, walk
 
 # --- returns --------------------------------------------------------------------------------------
 
@@ -113,6 +113,56 @@ def positions_stretched(tree: ast.AST) -> Found:
                     yield unparse(node), node
 
 
+def oldest_kept(tree: ast.AST) -> Found:
+    """Where the last of a row is asked for, and of what stands before it the first steps are kept."""
+    for function in functions(tree):
+        own = [one for one in walk(function) if isinstance(one, ast.Subscript)]
+        lasts = {unparse(one.value) for one in own if unparse(one.slice) == "-1"}
+        for node in own:
+            inner = node.value
+            cuts = isinstance(node.slice, ast.Slice) and node.slice.lower is None and node.slice.upper is not None
+            if not cuts or not isinstance(inner, ast.Subscript) or unparse(inner.slice) != ":-1":
+                continue
+            if unparse(inner.value) in lasts and not unparse(node.slice).startswith(":-"):
+                yield unparse(node), node
+
+
+_PAST = re.compile(r"past|hist(ory)?|context|ctx|lookback|encoder_part", re.IGNORECASE)
+_AHEAD = re.compile(r"(future|ahead|upcoming|known)(_\w+)?", re.IGNORECASE)
+
+
+def past_for_the_future(tree: ast.AST) -> Found:
+    """Where what is called the future is taken at the places of the past, in a function that knows those of both."""
+    for function in functions(tree):
+        names = {one.id for one in walk(function) if isinstance(one, ast.Name)}
+        if not any(map(_PAST.fullmatch, names)) or not any(map(_AHEAD.fullmatch, names)):
+            continue
+        pairs = [(unparse(to), given) for _, to, given in all_given(function)]
+        for node in (one for one in walk(function) if isinstance(one, ast.Dict)):
+            pairs += [
+                (str(k.value), v) for k, v in zip(node.keys, node.values, strict=True) if isinstance(k, ast.Constant)
+            ]
+        for name, given in pairs:
+            cuts = [one.slice for one in walk(given) if isinstance(one, ast.Subscript)]
+            places = [one.id for one in cuts if isinstance(one, ast.Name)]  # of a slice that has a name
+            if _AHEAD.fullmatch(name) and places and all(map(_PAST.fullmatch, places)):
+                yield f"{name}: {unparse(given)}", given
+
+
+def joined_by_plain_counts(tree: ast.AST) -> Found:
+    """Where windows are added up with weights, and their sum is divided by how many there were."""
+    for function in functions(tree):
+        sums = [one for one in walk(function) if isinstance(one, ast.AugAssign) and isinstance(one.op, ast.Add)]
+        sums = [one for one in sums if isinstance(one.target, ast.Subscript) and ":" in unparse(one.target)]
+        for one in sums:
+            counts = isinstance(one.value, ast.Constant) and one.value.value in (1, 1.0)
+            for other in sums if counts else ():
+                alike = unparse(other.target).partition("[")[2] == unparse(one.target).partition("[")[2]
+                weights = isinstance(other.value, ast.BinOp) and isinstance(other.value.op, ast.Mult)
+                if alike and weights and other is not one:
+                    yield f"{unparse(other)}; {unparse(one)}", one
+
+
 WINDOWED = Slip(
     rule=returns_of_a_window,
     asked="the rewards that a return to go sums",
@@ -169,4 +219,34 @@ STRETCHED = Slip(
     "sooner and not later.",
     mend="positions / factor",
     nothing="no positions were seen that a factor of length stretches",
+)
+OLDEST_KEPT = Slip(
+    rule=oldest_kept,
+    asked="which steps are kept of what stands before the one that is asked for",
+    expected="the last ones",
+    got="the first ones",
+    sentence="Of a long row the first steps are kept, though the last one is asked for: those right before it are "
+    "thrown away.",
+    mend="row[:-1][-n:]",
+    nothing="no row was seen of which the oldest steps are kept",
+)
+PAST_FOR_FUTURE = Slip(
+    rule=past_for_the_future,
+    asked="where what is known of the future is taken",
+    expected="at the places of the future",
+    got="at those of the past",
+    sentence="What is called the future is taken at the places of the past: the model is told of other times than "
+    "those that it forecasts.",
+    mend="x[future]",
+    nothing="no future was seen that is taken at the places of the past",
+)
+PLAIN_COUNTS = Slip(
+    rule=joined_by_plain_counts,
+    asked="by what the sum of weighted windows is divided",
+    expected="by the sum of their weights",
+    got="by how many there are",
+    sentence="Windows are added up with weights and divided by their number: where weights are small, what is joined "
+    "is too small.",
+    mend="add the weights up in the place of ones",
+    nothing="no weighted windows were seen that are divided by their number",
 )

@@ -19,6 +19,7 @@ from conformance.slips.slip import (
     functions,
     inside,
     over_epochs,
+    reads,
     unparse,
     walk,
 )
@@ -419,6 +420,18 @@ def epochs_alike(tree: ast.AST) -> Found:
                 if not any(isinstance(one, ast.Name) and one.id in changes for one in walk(seeds[0])):
                     yield unparse(made), made
         yield from _made_anew(loop, changes)
+    yield from _drawn_from_one_seed(tree)
+
+
+def _drawn_from_one_seed(tree: ast.AST) -> Found:
+    """Orders of rows that a loop which learns draws with a generator of one seed each time."""
+    for loop in (node for node in walk(tree) if isinstance(node, ast.For | ast.While) and _calls_of(node, "backward")):
+        stored = {one.id for one in walk(loop) if isinstance(one, ast.Name) and isinstance(one.ctx, ast.Store)}
+        for call in (one for one in walk(loop) if called(one) in ("randperm", "permutation")):
+            words = [word.value for word in call.keywords if word.arg == "generator"]  # type: ignore[attr-defined]
+            for made in (one for one in words if isinstance(one, ast.Call) and called(one) == "manual_seed"):
+                if not any(reads(made, name) for name in stored):
+                    yield unparse(call), call
 
 
 def _made_anew(loop: ast.For, changes: set[str]) -> Found:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import linecache
 import re
 import sys
 from collections.abc import Callable, Mapping
@@ -75,8 +76,9 @@ def file_of(found: Any) -> str:
     """The text of the file that a function or class stands in; empty where there is none."""
     try:
         return inspect.getsource(sys.modules[found.__module__])
-    except (OSError, TypeError, KeyError):
-        return ""
+    except (OSError, TypeError, KeyError):  # it may be taken out of a file
+        code = getattr(inspect.unwrap(found) if callable(found) else found, "__code__", None)
+        return "".join(linecache.getlines(code.co_filename)) if code is not None else ""
 
 
 def constants(found: Any, pattern: str) -> dict[str, int]:

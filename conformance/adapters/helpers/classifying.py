@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from conformance.adapters.helpers.trial import Called, OtherKind, Trouble, helper, named_parts, tensor
+from conformance.adapters.helpers.trial import Called, OtherKind, Trouble, helper, named_parts, shown, tensor
 
 _NAMED = (
     r"metric|f1|precision|recall|balanced|report|evaluate|matthews|mcc|kappa|specificity|score_|(^|_)(compute|measure)"
@@ -65,9 +65,24 @@ def measures_of_pairs(measure: Called) -> Iterator[Trouble]:
             named = re.sub(
                 r"^(average|avg|mean)_(?=recall)", "macro_", measure.name
             )  # of scores it may be one of ranks
-            yield from _judged(measure, _known(named, measure(pairs=form)))
+            made = measure(pairs=form)
+            share = re.search(r"(recall|sensitivity|acc(uracy)?)|(precision)", measure.name)
+            each = tensor(made).reshape(-1) if share and not isinstance(made, (Mapping, tuple)) else torch.zeros(0)
+            if share and len(each) == 3:
+                yield from _of_each_class(measure, each, bool(share[3]))
+            else:
+                yield from _judged(measure, _known(named, made))
             return
     raise OtherKind("it takes no table of pairs")
+
+
+def _of_each_class(measure: Called, each: Tensor, is_precision: bool) -> Iterator[Trouble]:
+    """The recall or the precision of each class."""
+    hits = torch.bincount(LABELS[LABELS == PREDICTED], minlength=3)
+    wanted = (hits / torch.bincount(PREDICTED if is_precision else LABELS, minlength=3)).double()
+    if not torch.allclose(each.double(), wanted, atol=1e-3):
+        sentence = f"{measure.name}, of a table whose rows are the true classes, gives them {shown(each)}."
+        yield Trouble(sentence, shown(wanted), shown(each))
 
 
 def _judged(measure: Called, found: list[tuple[str, float]]) -> Iterator[Trouble]:

@@ -1,0 +1,119 @@
+"""Slips of the borders between the parts of the data, that the text of a script shows by itself: ranges that touch,
+conditions that overlap, and rows that are drawn without their group."""
+
+from __future__ import annotations
+
+import ast
+import re
+
+from conformance.slips.slip import (
+    JUDGING,
+    LEARNED,
+    OF_GROUPS,
+    Found,
+    Slip,
+    all_given,
+    called,
+    calls,
+    functions,
+    unparse,
+    walk,
+)
+
+
+def parts_that_overlap(tree: ast.AST) -> Found:
+    """Where the training part reaches into one that judges: by ranges, ``range(0, end + 1)`` beside ``range(end, n)``,
+    or by conditions, ``b < last`` beside ``a >= end and b < last``."""
+    for function in (tree, *functions(tree)):
+        given = [(unparse(to), value) for _, to, value in all_given(function)]
+        learned = [value for name, value in given if LEARNED.fullmatch(name)]
+        judging = [value for name, value in given if JUDGING.fullmatch(name)]
+        for ours in learned:
+            for theirs in judging:
+                ranges = _range_of(ours), _range_of(theirs)
+                if all(ranges) and ranges[0][1] == f"{ranges[1][0]} + 1":
+                    yield f"range({', '.join(ranges[0])}) and range({', '.join(ranges[1])})", ours
+                bounds = _bounds_of(ours), _bounds_of(theirs)
+                if not all(bounds) or bounds[0][0] != bounds[1][0]:
+                    continue
+                (_, lower, upper), (_, from_, until) = bounds
+                if upper and not lower and from_ and upper == until and from_ != upper:
+                    yield unparse(ours), ours
+
+
+def _range_of(given: ast.expr) -> tuple[str, str] | tuple[()]:
+    """Where the only range in an expression begins and ends."""
+    found = [call for call in calls(given) if called(call) == "range" and len(call.args) > 1]
+    return (unparse(found[0].args[0]), unparse(found[0].args[1])) if len(found) == 1 else ()
+
+
+def _bounds_of(given: ast.expr) -> tuple[str, str, str] | tuple[()]:
+    """Over what a list goes, and the border above and the one below which it takes rows; "" for none."""
+    if not isinstance(given, ast.ListComp) or len(given.generators) != 1:
+        return ()
+    lower = upper = ""
+    for test in (one for asked in given.generators[0].ifs for one in walk(asked)):
+        if isinstance(test, ast.Compare) and len(test.ops) == 1:
+            if isinstance(test.ops[0], ast.Lt | ast.LtE):
+                upper = unparse(test.comparators[0])
+            elif isinstance(test.ops[0], ast.Gt | ast.GtE):
+                lower = unparse(test.comparators[0])
+    return unparse(given.generators[0].iter), lower, upper
+
+
+_IDS = re.compile(r"[psug]id|subject(_?id)?|user(_?id)?", re.IGNORECASE)
+
+
+def drawn_without_their_group(tree: ast.AST) -> Found:
+    """Where the groups of rows are listed and only counted, and the rows themselves are shuffled for the parts."""
+    for function in functions(tree):
+        names = {one.id for one in walk(function) if isinstance(one, ast.Name)}
+        if not any(re.search(r"test|dev|val", one) for one in (*names, *_words(function))):
+            continue
+        shuffled = {unparse(call.args[0]): call for call in calls(function) if called(call) == "shuffle" and call.args}
+        for _, to, given in all_given(function):
+            rows = _grouped(given)
+            if not isinstance(to, ast.Name) or rows not in shuffled:
+                continue
+            read = [one for one in walk(function) if isinstance(one, ast.Name) and one.id == to.id]
+            counted = [one for call in calls(function) if called(call) == "len" for one in call.args]
+            if all(one in counted for one in read if isinstance(one.ctx, ast.Load)):
+                yield f"{unparse(shuffled[rows])}, though {to.id} = {unparse(given)}", shuffled[rows]
+
+
+def _words(function: ast.FunctionDef) -> list[str]:
+    return [one.value for one in walk(function) if isinstance(one, ast.Constant) and isinstance(one.value, str)]
+
+
+def _grouped(given: ast.expr) -> str:
+    """The list of rows whose groups an expression gives, each once; "" where it gives something else."""
+    for one in walk(given):
+        if isinstance(one, ast.SetComp) and len(one.generators) == 1:
+            key = one.elt
+            name = key.attr if isinstance(key, ast.Attribute) else ""
+            if isinstance(key, ast.Subscript) and isinstance(key.slice, ast.Constant):
+                name = str(key.slice.value)
+            if OF_GROUPS.fullmatch(name) or _IDS.fullmatch(name):
+                return unparse(one.generators[0].iter)
+    return ""
+
+
+OVERLAP = Slip(
+    rule=parts_that_overlap,
+    asked="where the training part ends, and where the next one begins",
+    expected="they have no row in common",
+    got="the training part reaches into the next one",
+    sentence="The training part reaches into the part that judges: what is learnt is judged by.",
+    mend="end the training part where the next one begins",
+    nothing="no training part was seen that reaches into the next one",
+)
+WITHOUT_THEIR_GROUP = Slip(
+    rule=drawn_without_their_group,
+    asked="what is shuffled before the parts are made",
+    expected="the groups of the rows",
+    got="the rows",
+    sentence="The groups of the rows are listed and only counted, and the rows are shuffled: rows of one group are in "
+    "several parts.",
+    mend="shuffle the groups, and take the rows of each part's groups",
+    nothing="no rows were seen that are drawn without their group",
+)
