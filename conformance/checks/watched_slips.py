@@ -14,6 +14,7 @@ from conformance.slips import (
     axes,
     batches,
     beams,
+    borders,
     data,
     ends,
     fitting,
@@ -154,6 +155,14 @@ _TOLD = {
     "run-texts-are-read-at-their-end": ends.LARGEST_FOR_END,
     "run-places-begin-behind-padding": ends.PLACES_OF_PADDING,
     "run-columns-share-no-rows": orders.SLOTS_LEFT_OUT,
+    "run-training-ends-where-judging-begins": borders.OVERLAP,
+    "run-groups-are-drawn-for-the-parts": borders.WITHOUT_THEIR_GROUP,
+    "run-places-begin-with-the-text": ends.PLACES_FROM_THE_EDGE,
+    "run-long-rows-have-their-last-steps": steps.OLDEST_KEPT,
+    "run-what-is-known-is-of-the-future": steps.PAST_FOR_FUTURE,
+    "run-joined-windows-are-means": steps.PLAIN_COUNTS,
+    "run-bits-a-byte-count-bytes": measures.TOKENS_FOR_BYTES,
+    "run-layers-that-drop-ask-for-the-mode": idle.MODES,
 }
 
 

@@ -484,3 +484,33 @@ beside(
     "results-of-columns-share-no-rows",
     "Columns share rows of a table.",
 )
+beside(
+    "PlacesFromTheEdge",
+    slip_texts.PLACES_FROM_THE_EDGE,
+    "results-of-places-begin-with-the-text",
+    "Places are counted from the edge where padding stands.",
+)
+beside(
+    "OldestKept",
+    slip_texts.OLDEST_KEPT,
+    "results-of-long-rows-have-their-last-steps",
+    "Of a long history the oldest items are kept.",
+)
+beside(
+    "PastForTheFuture",
+    slip_texts.PAST_FOR_FUTURE,
+    "results-of-the-future-are-of-its-times",
+    "The calendar of the future is that of the past.",
+)
+beside(
+    "WindowsByPlainCounts",
+    slip_texts.PLAIN_COUNTS,
+    "results-of-joined-windows-are-means",
+    "Weighted windows are divided by how many there are.",
+)
+beside(
+    "TokensForBytes",
+    slip_texts.TOKENS_FOR_BYTES,
+    "results-of-bits-a-byte-count-bytes",
+    "The number of bytes is that of tokens.",
+)

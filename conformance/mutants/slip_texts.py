@@ -504,3 +504,67 @@ class Columns(nn.Module):
         self.offsets = torch.cumsum(counts, 0) - counts
         self.table = nn.Embedding(int(sizes.sum()), width)
 """
+PARTS_THAT_OVERLAP = """
+def parts_of(sessions, valid_from, test_from):
+    train_sessions = [s for a, b, s in sessions if b < test_from]
+    valid_sessions = [s for a, b, s in sessions if a >= valid_from and b < test_from]
+    test_sessions = [s for a, b, s in sessions if a >= test_from]
+    return train_sessions, valid_sessions, test_sessions
+"""
+ROWS_WITHOUT_GROUPS = """
+def parts_of(records, rng):
+    pids = sorted({r["pid"] for r in records})
+    rng.shuffle(records)
+    ends = {"train": (0, 40), "dev": (40, 50), "test": (50, 2 * len(pids))}
+    return {name: records[a:b] for name, (a, b) in ends.items()}
+"""
+PLACES_FROM_THE_EDGE = """
+def left_pad(texts, pad=0):
+    width = max(len(text) for text in texts)
+    ids = torch.full((len(texts), width), pad)
+    for row, text in enumerate(texts):
+        ids[row, width - len(text):] = torch.tensor(text)
+    positions = torch.arange(width).expand(len(texts), -1)
+    return {"input_ids": ids, "attention_mask": (ids != pad).long(), "position_ids": positions}
+"""
+OLDEST_KEPT = """
+def history_and_target(items, most=50):
+    history = items[:-1][:most]
+    target = items[-1]
+    return history, target
+"""
+PAST_FOR_FUTURE = """
+def window(values, calendar, origin, context, horizon):
+    past, future = slice(origin - context, origin), slice(origin, origin + horizon)
+    return {"past": values[past], "future_calendar": calendar[past][-horizon:], "target": values[future]}
+"""
+PLAIN_COUNTS = """
+def joined(windows, starts, ramp, length):
+    top, bottom = torch.zeros(length), torch.zeros(length)
+    for window, a in zip(windows, starts):
+        n = len(window)
+        top[a:a + n] += ramp[:n] * window
+        bottom[a:a + n] += 1
+    return top / bottom
+"""
+TOKENS_FOR_BYTES = """
+class BPE:
+    def encode(self, text):
+        return [self.ranks[piece] for piece in self.split(text)]
+
+
+def targets_of(ids):
+    y = ids[1:].clone()
+    n_bytes = int((y != -100).sum())
+    return y, n_bytes
+"""
+MODES_NEVER_READ = """
+class DropPath(nn.Module):
+    def __init__(self, p):
+        super().__init__()
+        self.p = p
+
+    def forward(self, x):
+        gate = torch.rand(x.size(0), 1, 1) < 1 - self.p
+        return x * gate / (1 - self.p)
+"""

@@ -72,3 +72,51 @@ beside(
     "run-columns-share-no-rows",
     "Columns share rows of a table.",
 )
+beside(
+    "TrainingReachesIntoValidation",
+    slip_texts.PARTS_THAT_OVERLAP,
+    "run-training-ends-where-judging-begins",
+    "The training part reaches into the validation.",
+)
+beside(
+    "RowsDrawnWithoutTheirGroup",
+    slip_texts.ROWS_WITHOUT_GROUPS,
+    "run-groups-are-drawn-for-the-parts",
+    "Rows of one patient are in several parts.",
+)
+beside(
+    "ScriptCountsPlacesFromTheEdge",
+    slip_texts.PLACES_FROM_THE_EDGE,
+    "run-places-begin-with-the-text",
+    "Places are counted from the edge where padding stands.",
+)
+beside(
+    "ScriptKeepsTheOldest",
+    slip_texts.OLDEST_KEPT,
+    "run-long-rows-have-their-last-steps",
+    "Of a long history the oldest items are kept.",
+)
+beside(
+    "ScriptTakesThePastForTheFuture",
+    slip_texts.PAST_FOR_FUTURE,
+    "run-what-is-known-is-of-the-future",
+    "The calendar of the future is that of the past.",
+)
+beside(
+    "ScriptJoinsByPlainCounts",
+    slip_texts.PLAIN_COUNTS,
+    "run-joined-windows-are-means",
+    "Weighted windows are divided by how many there are.",
+)
+beside(
+    "ScriptCountsTokensForBytes",
+    slip_texts.TOKENS_FOR_BYTES,
+    "run-bits-a-byte-count-bytes",
+    "The number of bytes is that of tokens.",
+)
+beside(
+    "DropsInEveryMode",
+    slip_texts.MODES_NEVER_READ,
+    "run-layers-that-drop-ask-for-the-mode",
+    "A layer drops in evaluation, too.",
+)

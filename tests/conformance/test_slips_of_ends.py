@@ -80,3 +80,30 @@ class Places(nn.Module):
 def test_places_begin_behind_the_row_of_padding(pad, table, row, places, is_told):
     text = PLACES.format(pad=pad, table=table, row=row, places=places)
     assert bool(told(slips.PLACES_OF_PADDING, text)) == is_told
+
+
+FILLED = """
+def left_pad(texts):
+    width = max(len(text) for text in texts)
+    ids = torch.zeros(len(texts), width)
+    for row, text in enumerate(texts):
+        ids[row, {side}] = torch.tensor(text)
+    mask = (ids != 0).long()
+    {name} = {places}
+    return ids, {name}
+"""
+
+
+@pytest.mark.parametrize(
+    ("side", "name", "places", "is_told"),
+    [
+        ("width - len(text):", "pos", "torch.arange(width).expand(len(texts), -1)", True),
+        ("-len(text):", "position_ids", "torch.arange(width)", True),
+        ("width - len(text):", "pos", "(mask.cumsum(1) - 1).clamp(min=0)", False),
+        (": len(text)", "pos", "torch.arange(width).expand(len(texts), -1)", False),
+        ("width - len(text):", "columns", "torch.arange(width)", False),
+    ],
+)
+def test_places_begin_with_the_text(side, name, places, is_told):
+    text = FILLED.format(side=side, name=name, places=places)
+    assert bool(told(slips.PLACES_FROM_THE_EDGE, text)) == is_told

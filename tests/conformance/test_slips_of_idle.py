@@ -117,3 +117,27 @@ class Translator(nn.Module):
 )
 def test_a_mask_is_handed_on_in_writing_too(made, given, is_told):
     assert bool(told(slips.LEFT_OUT_IN_WRITING, WRITES.format(made=made, given=given))) == is_told
+
+
+DROPS = """
+class {name}(nn.Module):
+    def forward(self, x):
+        {asks}
+        gate = torch.rand(len(x), 1, 1) < self.keep
+        return x * gate / self.keep
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "asks", "is_told"),
+    [
+        ("DropPath", "pass", True),
+        ("DropPath", "if not self.training: return x", False),
+        ("Sampler", "pass", False),
+    ],
+)
+def test_a_layer_that_drops_asks_for_the_mode(name, asks, is_told):
+    text = DROPS.format(name=name, asks=asks)
+    assert bool(told(slips.MODES, text)) == is_told
+    asked = "def run(self, x):\n    return self.drop_path(x) if self.training else x\n"
+    assert not told(slips.MODES, f"{text}\n{asked}")

@@ -11,6 +11,9 @@ from conformance.slips import losses as slips
 @pytest.mark.parametrize(
     ("made", "weight", "is_told"),
     [
+        ("p_t = p * y + (1 - p) * (1 - y)", "p_t ** hp['gamma']", True),
+        ("p_t = p * y + (1 - p) * (1 - y)", "(1 - p_t) ** gamma", False),
+        ("p_t = p * (1 - y) + (1 - p) * y", "p_t ** gamma", False),
         ("p_t = log_p.exp()", "p_t ** gamma", True),
         ("p_t = log_p.exp()", "(1 - p_t) ** gamma", False),
         ("p = 1 - log_p.exp()", "p ** gamma", False),

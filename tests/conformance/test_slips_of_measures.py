@@ -196,3 +196,17 @@ def test_rows_do_not_find_themselves(compared, more, is_told):
     text = f"def recall(self, x, y, labels):\n    same = labels[:, None] == labels[None, :]\n    sims = {compared}\n"
     assert bool(told(slips.ITSELF, f"{text}    {more}\n    return sims, same")) == is_told
     assert not told(slips.ITSELF, f"def gram(x):\n    return {compared}".replace("self.", ""))
+
+
+@pytest.mark.parametrize(
+    ("tokenizer", "name", "given", "is_told"),
+    [
+        ("class BPE:\n    pass", "n_bytes", "int((y != -100).sum())", True),
+        ("class BPE:\n    pass", "n_bytes", "sum(len(d.encode()) for d in docs)", False),
+        ("class BPE:\n    pass", "n_targets", "int((y != -100).sum())", False),
+        ("class Letters:\n    pass", "n_bytes", "int((y != -100).sum())", False),  # each token may be a byte
+    ],
+)
+def test_bits_a_byte_count_bytes(tokenizer, name, given, is_told):
+    text = f"{tokenizer}\n\n\ndef pack(docs, y):\n    {name} = {given}\n    return {name}\n"
+    assert bool(told(slips.TOKENS_FOR_BYTES, text)) == is_told

@@ -116,3 +116,56 @@ class Rotation(nn.Module):
 def test_a_factor_of_length_divides_positions(kept, places, cosine, is_told):
     text = ROTATION.format(kept=kept, places=places, cosine=cosine)
     assert bool(told(slips.STRETCHED, text)) == is_told
+
+
+@pytest.mark.parametrize(
+    ("history", "target", "is_told"),
+    [
+        ("s[:-1][:50]", "s[-1]", True),
+        ("s[:-1][-50:]", "s[-1]", False),
+        ("s[:-1][:50]", "s[0]", False),
+        ("s[:50]", "s[-1]", False),
+        ("s[:-1][:-1]", "s[-1]", False),
+    ],
+)
+def test_the_last_steps_of_a_long_row_are_kept(history, target, is_told):
+    text = f"def collate(batch):\n    return [({history}, {target}) for s in batch]\n"
+    assert bool(told(slips.OLDEST_KEPT, text)) == is_told
+
+
+WINDOW = """
+def window(x, calendar, at, context, horizon):
+    past, future = slice(at - context, at), slice(at, at + horizon)
+    return {{"past": x[past], "{name}": calendar[{place}], "y": x[future]}}
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "place", "is_told"),
+    [
+        ("future_calendar", "past", True),
+        ("future_calendar", "future", False),
+        ("past_calendar", "past", False),
+        ("ahead", "past:", False),  # behind the past
+    ],
+)
+def test_the_future_is_taken_at_its_own_times(name, place, is_told):
+    assert bool(told(slips.PAST_FOR_FUTURE, WINDOW.format(name=name, place=place))) == is_told
+
+
+JOINED = """
+def joined(windows, length, ramp):
+    top, bottom = torch.zeros(length), torch.zeros(length)
+    for a, window in windows:
+        top[a : a + 8] += {added}
+        bottom[a : a + 8] += {counted}
+    return top / bottom
+"""
+
+
+@pytest.mark.parametrize(
+    ("added", "counted", "is_told"),
+    [("ramp * window", "1", True), ("ramp * window", "ramp", False), ("window", "1", False)],
+)
+def test_weighted_windows_are_divided_by_their_weights(added, counted, is_told):
+    assert bool(told(slips.PLAIN_COUNTS, JOINED.format(added=added, counted=counted))) == is_told

@@ -498,4 +498,17 @@ FINDINGS: dict[str, str] = {
     "results-of-columns-share-no-rows": (
         "The rows of a column in a common table begin behind all rows of the column before (Gorishniy et al. 2021)."
     ),
+    "results-of-places-begin-with-the-text": (
+        "Places of rows that are filled up in front are counted from the first real one. (Hugging Face Transformers)."
+    ),
+    "results-of-long-rows-have-their-last-steps": (
+        "Of a long row the steps right before the one that is asked for are kept. (Kang and McAuley 2018)."
+    ),
+    "results-of-the-future-are-of-its-times": (
+        "What is called the future is taken at the places of the future. (Lim et al. 2021)."
+    ),
+    "results-of-joined-windows-are-means": (
+        "A sum of weighted windows is divided by the sum of their weights. (PyTorch documentation)."
+    ),
+    "results-of-bits-a-byte-count-bytes": ("Bits a byte are divided by the bytes of the text. (Gao et al. 2020)."),
 }

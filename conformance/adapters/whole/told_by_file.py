@@ -104,6 +104,11 @@ _TOLD = {
     "results-of-texts-are-read-at-their-end": ends.LARGEST_FOR_END,
     "results-of-places-begin-behind-padding": ends.PLACES_OF_PADDING,
     "results-of-columns-share-no-rows": orders.SLOTS_LEFT_OUT,
+    "results-of-places-begin-with-the-text": ends.PLACES_FROM_THE_EDGE,
+    "results-of-long-rows-have-their-last-steps": steps.OLDEST_KEPT,
+    "results-of-the-future-are-of-its-times": steps.PAST_FOR_FUTURE,
+    "results-of-joined-windows-are-means": steps.PLAIN_COUNTS,
+    "results-of-bits-a-byte-count-bytes": measures.TOKENS_FOR_BYTES,
 }
 
 
