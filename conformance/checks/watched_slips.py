@@ -163,6 +163,10 @@ _TOLD = {
     "run-joined-windows-are-means": steps.PLAIN_COUNTS,
     "run-bits-a-byte-count-bytes": measures.TOKENS_FOR_BYTES,
     "run-layers-that-drop-ask-for-the-mode": idle.MODES,
+    "run-groups-hold-what-belongs-together": borders.EACH_ROW_A_GROUP,
+    "run-rows-that-teach-are-of-the-training-part": borders.WHOLE_BEHIND_PARTS,
+    "run-texts-are-written-on-behind-words": ends.PADDED_BEHIND,
+    "run-labels-are-those-of-the-reply": labels.PROMPTS,
 }
 
 

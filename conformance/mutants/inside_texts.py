@@ -514,3 +514,9 @@ beside(
     "results-of-bits-a-byte-count-bytes",
     "The number of bytes is that of tokens.",
 )
+beside(
+    "PaddedBehindInWriting",
+    slip_texts.PADDED_BEHIND,
+    "results-are-written-behind-words",
+    "Texts are filled up behind, and written on.",
+)

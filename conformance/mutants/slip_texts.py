@@ -568,3 +568,46 @@ class DropPath(nn.Module):
         gate = torch.rand(x.size(0), 1, 1) < 1 - self.p
         return x * gate / (1 - self.p)
 """
+EACH_ROW_A_GROUP = """
+def corpus_of(tickets):
+    rows = []
+    for ticket, texts in enumerate(tickets):
+        for text in texts:
+            rows.append({"id": len(rows), "ticket": ticket, "text": text})
+    return rows
+
+
+def parts_of(tickets, group_split, rng):
+    return group_split(corpus_of(tickets), "id", rng)
+"""
+WHOLE_BEHIND_PARTS = """
+def tune(model, tasks, fit, pairs_of):
+    n = len(tasks) // 8
+    val, test, train = tasks[:n], tasks[n:2 * n], tasks[2 * n:]
+    fit(model, pairs_of(tasks[:320]), pairs_of(val))
+    return train, test
+"""
+PADDED_BEHIND = """
+def pad_batch(rows, value, side="right"):
+    width = max(len(row) for row in rows)
+    gaps = [[value] * (width - len(row)) for row in rows]
+    return torch.tensor([gap + row if side == "left" else row + gap for gap, row in zip(gaps, rows)])
+
+
+def written(model, prompts, pad_id=0):
+    ids = pad_batch(prompts, pad_id)
+    return model.generate(input_ids=ids, attention_mask=(ids != pad_id).long(), max_new_tokens=9)
+"""
+PROMPTS_TAUGHT = """
+IGNORE = -100
+
+
+def encode(prompt, reply):
+    return {"input_ids": prompt + reply, "labels": prompt + reply}
+
+
+def reply_loss(logits, labels):
+    "The mean loss of the tokens of the reply."
+    keep = labels != IGNORE
+    return F.cross_entropy(logits[keep], labels[keep])
+"""

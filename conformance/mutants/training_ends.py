@@ -120,3 +120,27 @@ beside(
     "run-layers-that-drop-ask-for-the-mode",
     "A layer drops in evaluation, too.",
 )
+beside(
+    "EachRowAGroup",
+    slip_texts.EACH_ROW_A_GROUP,
+    "run-groups-hold-what-belongs-together",
+    "Rows are grouped by their own number.",
+)
+beside(
+    "WholeBehindItsParts",
+    slip_texts.WHOLE_BEHIND_PARTS,
+    "run-rows-that-teach-are-of-the-training-part",
+    "The first rows of the whole are learned from, which are those of the validation.",
+)
+beside(
+    "ScriptPadsBehindInWriting",
+    slip_texts.PADDED_BEHIND,
+    "run-texts-are-written-on-behind-words",
+    "Texts are filled up behind, and written on.",
+)
+beside(
+    "PromptsAreTaught",
+    slip_texts.PROMPTS_TAUGHT,
+    "run-labels-are-those-of-the-reply",
+    "Labels of the prompt are taught, too.",
+)

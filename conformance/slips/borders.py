@@ -1,5 +1,6 @@
 """Slips of the borders between the parts of the data, that the text of a script shows by itself: ranges that touch,
-conditions that overlap, and rows that are drawn without their group."""
+conditions that overlap, rows that are drawn without their group or grouped each by itself, and a whole that is learned
+from where its parts have names."""
 
 from __future__ import annotations
 
@@ -98,6 +99,42 @@ def _grouped(given: ast.expr) -> str:
     return ""
 
 
+def grouped_by_each_row(tree: ast.AST) -> Found:
+    """Where rows are split by groups, and the key that is handed over numbers the rows: ``{"id": len(rows), ...}``."""
+    numbers: set[str] = set()
+    for call in (
+        one for one in calls(tree) if called(one) == "append" and one.args and isinstance(one.args[0], ast.Dict)
+    ):
+        row, owner = call.args[0], unparse(call.func).rpartition(".")[0]
+        for key, value in zip(row.keys, row.values, strict=True):  # type: ignore[attr-defined]
+            if isinstance(key, ast.Constant) and unparse(value) == f"len({owner})":
+                numbers.add(str(key.value))
+    for call in calls(tree) if numbers else ():
+        keys = [one.value for one in call.args if isinstance(one, ast.Constant)]
+        if re.search(r"group", called(call), re.IGNORECASE) and numbers & {*map(str, keys)}:
+            yield unparse(call), call
+
+
+def whole_behind_its_parts(tree: ast.AST) -> Found:
+    """Where a list was cut into parts by name, and a call behind it is handed rows of the list itself beside a part
+    that judges."""
+    for function in functions(tree):
+        for node in (one for one in walk(function) if isinstance(one, ast.Assign)):
+            line, to, given = node.lineno, node.targets[0], node.value
+            names = [unparse(one) for one in to.elts] if isinstance(to, ast.Tuple) else []
+            cuts = given.elts if isinstance(given, ast.Tuple) else []
+            owners = {unparse(one.value) for one in cuts if isinstance(one, ast.Subscript)}
+            learned = any(map(LEARNED.fullmatch, names))
+            if len(cuts) < 2 or len(owners) != 1 or not learned or not any(map(JUDGING.fullmatch, names)):
+                continue
+            whole = re.compile(rf"\b{re.escape(owners.pop())}\[:")
+            for call in (one for one in calls(function) if one.lineno > line and len(one.args) > 1):
+                texts = [unparse(one) for one in call.args]
+                judges = any(JUDGING.fullmatch(word) for text in texts for word in re.findall(r"\w+", text))
+                if judges and any(map(whole.search, texts)):
+                    yield unparse(call), call
+
+
 OVERLAP = Slip(
     rule=parts_that_overlap,
     asked="where the training part ends, and where the next one begins",
@@ -116,4 +153,24 @@ WITHOUT_THEIR_GROUP = Slip(
     "several parts.",
     mend="shuffle the groups, and take the rows of each part's groups",
     nothing="no rows were seen that are drawn without their group",
+)
+EACH_ROW_A_GROUP = Slip(
+    rule=grouped_by_each_row,
+    asked="by which key rows are grouped for the parts",
+    expected="one that several rows share",
+    got="the number of each row",
+    sentence="Rows are split by groups, and the key is the number of each row: rows that belong together are in "
+    "several parts.",
+    mend="hand over the key that rows of one group share",
+    nothing="no rows were seen that are grouped each by itself",
+)
+WHOLE_BEHIND_PARTS = Slip(
+    rule=whole_behind_its_parts,
+    asked="what is learned from, where the parts have names",
+    expected="the training part",
+    got="the first rows of the whole list",
+    sentence="Rows of the whole list are learned from, though its parts have names: they are those of the parts that "
+    "judge.",
+    mend="take them of the training part",
+    nothing="no rows of a whole were seen that are learned from beside its parts",
 )

@@ -1,6 +1,6 @@
 """Slips of where rows end and where their places begin, that the text of a file shows by itself: ends of paths that are
-read in the padding, ends that are looked for as the largest id, places that read the row of padding, and places that
-are counted from the edge where padding stands."""
+read in the padding, ends that are looked for as the largest id, places that read the row of padding, places that
+are counted from the edge where padding stands, and padding behind texts that are to be written on."""
 
 from __future__ import annotations
 
@@ -100,6 +100,35 @@ def places_from_the_edge(tree: ast.AST) -> Found:
                 break
 
 
+_TWO_SIDES = re.compile(r"Seq2Seq|T5|Bart|Marian|EncoderDecoder|Pegasus")
+
+
+def padded_behind_in_writing(tree: ast.AST) -> Found:
+    """Where texts are filled up by a function that does it behind them unless it is told otherwise, it is not told,
+    and generate gets them."""
+    if _TWO_SIDES.search(unparse(tree)):
+        return
+    makers = {function.name for function in functions(tree) if _fills_behind_by_default(function)}
+    for function in functions(tree):
+        writes = [one for one in calls(function) if called(one) == "generate" and one.keywords]
+        for call in calls(function) if writes and function.name not in makers else ():
+            told = [*call.args, *(word.value for word in call.keywords)]
+            sides = [one.value for one in told if isinstance(one, ast.Constant)]
+            if called(call) in makers and "left" not in sides and True not in sides:
+                yield unparse(call), call
+                break
+
+
+def _fills_behind_by_default(function: ast.FunctionDef) -> bool:
+    late = [*function.args.args[len(function.args.args) - len(function.args.defaults) :], *function.args.kwonlyargs]
+    defaults = [*function.args.defaults, *function.args.kw_defaults]
+    given = {one.arg: value.value for one, value in zip(late, defaults, strict=True) if isinstance(value, ast.Constant)}
+    return any(
+        (re.search(r"side", name) and value == "right") or (name in ("left", "left_pad", "pad_left") and value is False)
+        for name, value in given.items()
+    )
+
+
 PATHS_END_IN_PADDING = Slip(
     rule=ends_in_the_padding,
     asked="where a path ends whose score counts",
@@ -139,4 +168,13 @@ PLACES_FROM_THE_EDGE = Slip(
     "another batch.",
     mend="(mask.cumsum(1) - 1).clamp(min=0)",
     nothing="no places were seen that are counted from padding in front",
+)
+PADDED_BEHIND = Slip(
+    rule=padded_behind_in_writing,
+    asked="on which side texts are filled up that are to be written on",
+    expected="in front of them",
+    got="behind them, as is done by default",
+    sentence="Texts are filled up behind and handed to generate: shorter ones are written on behind their padding.",
+    mend='say "left"',
+    nothing="no texts were seen that are filled up behind and written on",
 )

@@ -1,5 +1,6 @@
 """Slips of labels and of what a model's own words do to the next ones, that the text of a file shows by itself: labels
-that are read where the mask was written already, ends that are taken out with the padding, penalties that favour."""
+that are read where the mask was written already, ends that are taken out with the padding, penalties that favour,
+and prompts that are taught where replies alone are counted."""
 
 from __future__ import annotations
 
@@ -114,6 +115,29 @@ def penalties_that_favour(tree: ast.AST) -> Found:
                 yield unparse(node), node
 
 
+_ASKS = re.compile(r"(user_?)?(prompt|question|instruction|query)s?(_\w+)?", re.IGNORECASE)
+_ANSWERS = re.compile(r"repl(y|ies)|answers?|responses?|completions?|targets?", re.IGNORECASE)
+_COUNTED = re.compile(r"!= \w*(-100|ignore\w*)", re.IGNORECASE)
+
+
+def prompts_taught(tree: ast.AST) -> Found:
+    """Where an example of a prompt and a reply has all of its tokens as labels, and another function of the file takes
+    the labels that are not left out for those of the reply."""
+    counts = any(
+        _COUNTED.search(unparse(one)) and _ANSWERS.search(f"{one.name} {ast.get_docstring(one) or ''}")
+        for one in functions(tree)
+    )
+    for function in functions(tree) if counts else ():
+        given = [one.arg for one in function.args.args]
+        if len(given) < 2 or not _ASKS.fullmatch(given[0]) or not _ANSWERS.fullmatch(given[1]):
+            continue
+        for node in (one for one in walk(function) if isinstance(one, ast.Dict)):
+            keys = [key.value if isinstance(key, ast.Constant) else "" for key in node.keys]
+            parts = dict(zip(map(str, keys), map(unparse, node.values), strict=True))
+            if parts.get("labels") and parts.get("labels") == parts.get("input_ids"):
+                yield f"labels: {parts['labels']}", node
+
+
 AFTER_MASKING = Slip(
     rule=labels_read_after_masking,
     asked="the words that labels are read from",
@@ -140,4 +164,14 @@ FAVOURS = Slip(
     sentence="The penalty divides logits below 0, too: these words get likelier for having been written.",
     mend="torch.where(logits > 0, logits / penalty, logits * penalty)",
     nothing="no logit was seen that is divided by a penalty whatever its sign",
+)
+PROMPTS = Slip(
+    rule=prompts_taught,
+    asked="which tokens of a prompt and its reply are labels",
+    expected="those of the reply",
+    got="all of them",
+    sentence="All tokens of a prompt and its reply are labels, though the labels that count are taken for those of the "
+    "reply: what is learned and measured is mostly the prompt.",
+    mend="[-100] * len(prompt) + reply",
+    nothing="no prompt was seen that is taught where replies alone are counted",
 )

@@ -142,7 +142,8 @@ def thresholds_of_the_test(tree: ast.AST) -> Found:
                 names = [unparse(one) for one in call.args]
                 inner = (one for x in call.args if isinstance(x, ast.Starred) for one in walk(x))
                 names += [one.id for one in inner if isinstance(one, ast.Name)]
-                names += [unparse(one.value) for one in call.args if isinstance(one, ast.Subscript)]  # test[1]
+                parts = (one for one in call.args if isinstance(one, ast.Subscript | ast.Attribute))
+                names += [unparse(one.value) for one in parts]  # test[1], test.labels
                 if any(
                     _OF_TEST.fullmatch(name) or _is_of_test(last_given(name, node.lineno, given_at)) for name in names
                 ):

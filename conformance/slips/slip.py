@@ -56,7 +56,7 @@ TRAINS = re.compile(r"(self\.)?_?(train|trn|tr|fit)(_?(set|ds|data|dataset|windo
 
 OF_GROUPS = re.compile(
     r"(patient|customer|client|person|speaker|author|lot|incident|session|thread|conversation|dialog(ue)?|household"
-    r"|recording|donor|participant|student|driver|pump|machine|device|recipe|song|tune|video|case|document|doc)"
+    r"|recording|donor|participant|student|driver|pump|machine|device|recipe|song|tune|video|case|document|doc|ticket)"
     r"(_?(id|no|nr|name|number))?",
     re.IGNORECASE,
 )

@@ -112,3 +112,27 @@ def test_orders_are_drawn_from_other_seeds(seed, is_told):
             step += 1
     """
     assert bool(told(training.epochs_alike, text)) == is_told
+
+
+@pytest.mark.parametrize(
+    ("row", "split", "is_told"),
+    [
+        ('{"id": len(rows), "ticket": ticket}', 'group_split(rows, "id", rng)', True),
+        ('{"id": len(rows), "ticket": ticket}', 'group_split(rows, "ticket", rng)', False),
+        ('{"id": ticket, "text": text}', 'group_split(rows, "id", rng)', False),
+        ('{"id": len(rows), "ticket": ticket}', 'sort_by(rows, "id")', False),
+    ],
+)
+def test_groups_hold_several_rows(row, split, is_told):
+    text = f"def main(tickets, rng, rows):\n    for ticket, text in tickets:\n        rows.append({row})\n    return {split}\n"
+    assert bool(told(slips.EACH_ROW_A_GROUP, text)) == is_told
+
+
+@pytest.mark.parametrize(
+    ("learned", "is_told"), [("tasks[:320]", True), ("train[:320]", False), ("others[:320]", False)]
+)
+def test_what_teaches_is_of_the_training_part(learned, is_told):
+    split = "    val, test, train = tasks[:9], tasks[9:18], tasks[18:]\n"
+    run = f"    fit(model, pairs_of({learned}), pairs_of(val))\n"
+    assert bool(told(slips.WHOLE_BEHIND_PARTS, f"def main(model, tasks, others):\n{split}{run}")) == is_told
+    assert not told(slips.WHOLE_BEHIND_PARTS, f"def main(model, tasks, others, val):\n{run}{split}")

@@ -107,3 +107,30 @@ def left_pad(texts):
 def test_places_begin_with_the_text(side, name, places, is_told):
     text = FILLED.format(side=side, name=name, places=places)
     assert bool(told(slips.PLACES_FROM_THE_EDGE, text)) == is_told
+
+
+WRITTEN = """
+def pad_batch(rows, value, {default}):
+    return filled(rows, value)
+
+def written(model, prompts):
+    ids = pad_batch(prompts, 0{side})
+    return model.{method}(input_ids=ids, max_new_tokens=9)
+"""
+
+
+@pytest.mark.parametrize(
+    ("default", "side", "method", "is_told"),
+    [
+        ('side="right"', "", "generate", True),
+        ("left=False", "", "generate", True),
+        ('side="right"', ', "left"', "generate", False),
+        ("left=False", ", left=True", "generate", False),
+        ('side="left"', "", "generate", False),
+        ('side="right"', "", "score", False),
+    ],
+)
+def test_texts_are_written_on_behind_words(default, side, method, is_told):
+    text = WRITTEN.format(default=default, side=side, method=method)
+    assert bool(told(slips.PADDED_BEHIND, text)) == is_told
+    assert not told(slips.PADDED_BEHIND, f"from transformers import T5Config\n{text}")

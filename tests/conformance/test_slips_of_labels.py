@@ -64,3 +64,26 @@ def test_no_end_is_left_out_where_no_text_has_one():
 )
 def test_a_penalty_favours_no_word_that_was_written(body, is_told):
     assert bool(told(slips.FAVOURS, f"def penalized(logits, seen, penalty):\n    {body}\n")) == is_told
+
+
+EXAMPLE = """
+def encode(prompt, {second}):
+    return {{"input_ids": prompt + {second}, "labels": {labels}}}
+
+def {counts}(logits, labels):
+    keep = labels != IGNORE
+    return loss(logits[keep], labels[keep])
+"""
+
+
+@pytest.mark.parametrize(
+    ("second", "labels", "counts", "is_told"),
+    [
+        ("reply", "prompt + reply", "reply_loss", True),
+        ("reply", "[IGNORE] * len(prompt) + reply", "reply_loss", False),
+        ("reply", "prompt + reply", "loss_of", False),  # all may be taught
+        ("style", "prompt + style", "reply_loss", False),
+    ],
+)
+def test_prompts_are_not_taught_where_replies_count(second, labels, counts, is_told):
+    assert bool(told(slips.PROMPTS, EXAMPLE.format(second=second, labels=labels, counts=counts))) == is_told

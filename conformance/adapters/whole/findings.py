@@ -511,4 +511,7 @@ FINDINGS: dict[str, str] = {
         "A sum of weighted windows is divided by the sum of their weights. (PyTorch documentation)."
     ),
     "results-of-bits-a-byte-count-bytes": ("Bits a byte are divided by the bytes of the text. (Gao et al. 2020)."),
+    "results-are-written-behind-words": (
+        "Texts that are to be written on are filled up in front. (Hugging Face Transformers documentation)."
+    ),
 }

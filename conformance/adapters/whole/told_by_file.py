@@ -109,6 +109,7 @@ _TOLD = {
     "results-of-the-future-are-of-its-times": steps.PAST_FOR_FUTURE,
     "results-of-joined-windows-are-means": steps.PLAIN_COUNTS,
     "results-of-bits-a-byte-count-bytes": measures.TOKENS_FOR_BYTES,
+    "results-are-written-behind-words": ends.PADDED_BEHIND,
 }
 
 
