@@ -414,7 +414,7 @@ def pool_with_seeds(seeds, keys, values):
     return torch.einsum("bshn,bnhd->bshd", weights, values)
 """
 QUEUED_BEFORE_COMPARED = """
-class Contrast(nn.Module):
+class Contrast:
     def enqueue(self, keys):
         self.queue = torch.cat([self.queue[len(keys):], keys])
 
@@ -425,7 +425,7 @@ class Contrast(nn.Module):
         return F.cross_entropy(logits, torch.arange(len(queries)))
 """
 Z_AS_IT_IS = """
-def loss_of(logits, labels, weight=1e-4):
+def loss_with_z(logits, labels, weight=1e-4):
     log_z = torch.logsumexp(logits, dim=-1)
     nll = (log_z - logits.gather(-1, labels[:, None])[:, 0]).mean()
     z_term = log_z.mean()
@@ -461,7 +461,7 @@ def perplexity_by_strides(model, ids, width, stride):
     return math.exp(total / count)
 """
 POSITIONS_STRETCHED = """
-class Rotation(nn.Module):
+class Rotation:
     def angles(self, length):
         t = torch.arange(length).float()
         t = t * self.scaling_factor
@@ -469,16 +469,15 @@ class Rotation(nn.Module):
         return angles.cos(), angles.sin()
 """
 PATHS_END_IN_PADDING = """
-class Chain(nn.Module):
+class Chain:
     def score(self, emit, tags, mask):
         total = self.begin[tags[:, 0]] + (emit.gather(2, tags[..., None])[..., 0] * mask).sum(1)
         total = total + (self.trans[tags[:, :-1], tags[:, 1:]] * mask[:, 1:]).sum(1)
         return total + self.end[tags[:, -1]]
 """
 LARGEST_FOR_END = """
-class Reader(nn.Module):
+class Reader:
     def __init__(self, vocab_size=300, width=16, eos_id=2):
-        super().__init__()
         self.table = nn.Embedding(vocab_size, width)
 
     def forward(self, ids):
@@ -486,19 +485,17 @@ class Reader(nn.Module):
         return self.table(ids)[torch.arange(len(ids)), last]
 """
 PLACES_OF_PADDING = """
-class Places(nn.Module):
-    def __init__(self, width=16, pad_id=1):
-        super().__init__()
-        self.positions = nn.Embedding(64, width, padding_idx=pad_id)
+class Places:
+    def __init__(self, width=16, pad_row=1):
+        self.positions = nn.Embedding(64, width, padding_idx=pad_row)
 
     def forward(self, mask):
         places = torch.cumsum(mask, 1) * mask
         return self.positions(places)
 """
 SLOTS_LEFT_OUT = """
-class Columns(nn.Module):
+class Columns:
     def __init__(self, cardinalities, width):
-        super().__init__()
         sizes = torch.tensor([c + 1 for c in cardinalities])
         counts = torch.tensor(cardinalities)
         self.offsets = torch.cumsum(counts, 0) - counts

@@ -4,6 +4,7 @@ and windows of a long series, the axis that weights sum over."""
 from __future__ import annotations
 
 from conformance.mutants import slip_texts
+from conformance.mutants.script import TRAINER, script
 from conformance.mutants.training_texts import beside
 
 beside(
@@ -132,11 +133,12 @@ beside(
     "run-rows-that-teach-are-of-the-training-part",
     "The first rows of the whole are learned from, which are those of the validation.",
 )
-beside(
+script(
     "ScriptPadsBehindInWriting",
-    slip_texts.PADDED_BEHIND,
-    "run-texts-are-written-on-behind-words",
-    "Texts are filled up behind, and written on.",
+    TRAINER,
+    ("def main():\n", f"{slip_texts.PADDED_BEHIND.lstrip()}\n\ndef main():\n"),
+    breaks=("run-texts-are-written-on-behind-words",),
+    defect="Texts are filled up behind, and written on.",
 )
 beside(
     "PromptsAreTaught",

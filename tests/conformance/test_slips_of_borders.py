@@ -124,7 +124,8 @@ def test_orders_are_drawn_from_other_seeds(seed, is_told):
     ],
 )
 def test_groups_hold_several_rows(row, split, is_told):
-    text = f"def main(tickets, rng, rows):\n    for ticket, text in tickets:\n        rows.append({row})\n    return {split}\n"
+    text = f"def main(tickets, rng, rows):\n    for ticket, text in tickets:\n        rows.append({row})\n"
+    text += f"    return {split}\n"
     assert bool(told(slips.EACH_ROW_A_GROUP, text)) == is_told
 
 
