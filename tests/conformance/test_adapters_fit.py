@@ -238,3 +238,39 @@ class DropsWhatSublayersGive(DropsWeightsOnly):
 @pytest.mark.parametrize(("cls", "is_fixed"), [(DropsWeightsOnly, True), (DropsWhatSublayersGive, False)])
 def test_a_rate_of_0_that_is_written_beside_a_sublayer_is_a_choice(cls: type[nn.Module], is_fixed: bool) -> None:
     assert ("dropout" in resolution_of(cls).fixed) is is_fixed
+
+
+class FusedGate(nn.Module):
+    """One map gives the gate and what it lets through; which half is which is a convention."""
+
+    def __init__(self, d_model, d_ff):
+        super().__init__()
+        self.up, self.down = nn.Linear(d_model, 2 * d_ff), nn.Linear(d_ff, d_model)
+
+    def forward(self, x):
+        gate, value = self.up(x).chunk(2, dim=-1)
+        return self.down(self.joined(gate, value))
+
+    def joined(self, gate, value):
+        return F.silu(gate) * value
+
+
+class FusedValueFirst(FusedGate):
+    """The second half is the gate."""
+
+    def joined(self, gate, value):
+        return gate * F.silu(value)
+
+
+class FusedWithoutActivation(FusedGate):
+    """The gate has no activation."""
+
+    def joined(self, gate, value):
+        return gate * value
+
+
+def test_halves_of_one_map_may_stand_in_either_order() -> None:
+    found = {cls: resolution_of(cls, "swiglu") for cls in (FusedGate, FusedValueFirst, FusedWithoutActivation)}
+    assert [one.fits for one in found.values()] == [True, True, False]
+    labels = [next(f.value for f in one.facts if f.subject == "layout") for one in found.values()]
+    assert labels[:2] == ["fused [gate | up]", "fused [up | gate]"]

@@ -33,7 +33,8 @@ PREDICTED = torch.tensor([0, 0, 0, 0, 1, 0, 0, 0, 0, 1, 1, 2, 2, 2])
 )
 def measures(measure: Called) -> Iterator[Trouble]:
     """Each number is what its name says, by one of the means over classes that the name leaves open."""
-    if re.search(r"binary|positive|threshold", f"{measure.says} {' '.join(measure.arguments.parameter_of.values())}"):
+    says = f"{measure.says} {' '.join(measure.arguments.parameter_of.values())}"
+    if re.search(r"binary|positive|threshold", says) or re.search(r"\.bool\(\)|astype\(bool\)", measure.source):
         raise OtherKind("it measures two classes")
     if re.search(r"pad|ignor|(label|target|true|gold|y)\w* ?(!=|>) ?0", measure.source.lower()):
         raise OtherKind("it may leave a class out")

@@ -82,13 +82,17 @@ class ModuleSubject(TorchSubject):
         super().__init__(role, config, module, {name: slots[name] for name in wanted if name in slots})
         self.conventions = replace(conventions, call=conventions.call.for_heads(config.get("n_heads", 1)))
         with torch.no_grad():
+            kept: list[tuple[Any, Tensor]] = []
             for name, slot in slots.items():
-                used = slot.read(stored, (slot.size(stored),)) if name in wanted else torch.zeros(slot.size(stored))
                 left_out = name not in wanted and name.endswith("bias")
                 if left_out or name.endswith(UNITS):
-                    for piece, _ in slot.pieces:
-                        stored[piece].zero_()
-                    slot.write(stored, used + slot.offset)
+                    size = (slot.size(stored),)
+                    kept.append((slot, slot.read(stored, size).clone() if name in wanted else torch.zeros(size)))
+            for slot, _ in kept:
+                for piece, _ in slot.pieces:
+                    stored[piece].zero_()
+            for slot, used in kept:  # two of them may share a tensor
+                slot.write(stored, used + slot.offset)
 
     def shapes(self) -> dict[str, tuple[int, ...]]:
         return {name: shape for name, shape in super().shapes().items() if name not in self.absent}

@@ -156,7 +156,7 @@ def _said(module: nn.Module, names: str, code: str) -> Iterator[Evidence]:
         source = source_of(part)
         if source is None:
             continue
-        if part is not cls and _names(names, part.__name__):
+        if part is not cls and _names(names, re.sub(r"(?i)lm_?head$", "", part.__name__)):  # BERT has one, too
             yield 1, f"a part is called {part.__name__}"
         found = re.search(code, source[0], re.IGNORECASE)
         if found:
@@ -194,10 +194,16 @@ def _built(module: nn.Module) -> Iterator[Evidence]:
 
 
 def _masking(module: nn.Module) -> Iterator[Evidence]:
-    """A method that hides words, finds hidden ones, or is the loss of these."""
+    """A method that hides words, finds hidden ones, or is the loss of these; or such a function of its file."""
     for name, _ in inspect.getmembers(type(module), inspect.isroutine):
         if _TWO_WAY_METHODS.search(name) and not hasattr(nn.Module, name):
             yield 3, f"it has a method {name}"
+            break
+    home = vars(sys.modules.get(type(module).__module__, object()))
+    for name, one in home.items():
+        is_own = isinstance(one, FunctionType) and one.__module__ == type(module).__module__
+        if is_own and _TWO_WAY_METHODS.search(name):
+            yield 2, f"its file has a function {name}"
             break
 
 

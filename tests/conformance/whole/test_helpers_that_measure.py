@@ -29,7 +29,7 @@ def auc(scores, labels):
 
 @pytest.mark.parametrize(
     ("ranks", "is_wrong"),
-    [("counts.cumsum(0) - (counts - 1) / 2", False), ("counts.cumsum(0)", True), ("(-1.0 * counts.cumsum(0))", True)],
+    [("counts.cumsum(0) - (counts - 1) / 2", False), ("counts.cumsum(0)", True), ("-counts.cumsum(0)", True)],
 )
 def test_equal_scores_share_their_rank(functions, ranks, is_wrong):
     found = examine(functions(AREA.format(says="Equal scores share a rank.", ranks=ranks)))
@@ -128,3 +128,14 @@ def test_a_warm_up_may_be_a_share_of_all_steps(functions):
     found = examine(functions(text))
     assert found.wrong == []
     assert list(found.tested) == ["schedules-rise-in-warm-up-and-then-fall"]
+
+
+def test_measures_of_what_is_found_or_not_are_of_two_classes(functions):
+    text = """
+    def f1_score(pred, labels):
+        pred, labels = pred.bool(), labels.bool()
+        hits = int((pred & labels).sum())
+        precision, recall = hits / max(int(pred.sum()), 1), hits / max(int(labels.sum()), 1)
+        return {"precision": precision, "recall": recall, "f1": 2 * hits / max(int(pred.sum() + labels.sum()), 1)}
+    """
+    assert examine(functions(text)).wrong == []

@@ -109,3 +109,39 @@ def test_a_triangle_is_found_beside_a_sparse_table():
     module.register_buffer("table", torch.eye(3).to_sparse())
     module.register_buffer("mask", torch.ones(4, 4).tril())
     assert [*_built(module)] == [(2, "the buffer mask is a triangle")]
+
+
+RESIDUES = """
+class LMHead(nn.Module):
+    def __init__(self, width, words):
+        super().__init__()
+        self.out = nn.Linear(width, words)
+
+    def forward(self, x):
+        return self.out(x)
+
+
+class Residues(nn.Module):
+    def __init__(self, words=25, width=16):
+        super().__init__()
+        self.embed = nn.Embedding(words, width)
+        self.layer = nn.TransformerEncoderLayer(width, 2, 32, batch_first=True)
+        self.head = LMHead(width, words)
+
+    def forward(self, tokens):
+        return self.head(self.layer(self.embed(tokens)))
+
+
+def {loss}(logits, labels):
+    return nn.functional.cross_entropy(logits.flatten(0, 1), labels.flatten())
+"""
+
+
+@pytest.mark.parametrize(
+    ("loss", "kind"),
+    [("mlm_loss", "masked_language_model"), ("unmask_tokens", "masked_language_model"), ("loss_of", "")],
+)
+def test_a_loss_of_hidden_words_beside_a_model_says_what_it_is(made, loss, kind):
+    from conformance.adapters.whole.model import whole_model
+
+    assert whole_model(made("Residues", "from torch import nn\n" + RESIDUES.format(loss=loss))).kind == kind
