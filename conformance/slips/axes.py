@@ -116,6 +116,8 @@ def _axes_of(value: ast.expr, known: dict[str, Axes]) -> Axes | None:
         return known.get(value.id)
     if not isinstance(value, ast.Call) or not isinstance(value.func, ast.Attribute):
         return None
+    if re.fullmatch(r"self\.\w*(norm|ln|drop)\w*", unparse(value.func), re.IGNORECASE) and len(value.args) == 1:
+        return _axes_of(value.args[0], known)
     axes = _axes_of(value.func.value, known)
     try:
         given = [ast.literal_eval(one) for one in value.args]

@@ -217,6 +217,22 @@ def rests_of_either_sign(tree: ast.AST) -> Found:
                 yield f"{to.id} = {unparse(given)}", given
 
 
+def scores_of_other_beams(tree: ast.AST) -> Found:
+    """Where beams and their scores are picked side by side, and not by the same places."""
+    for function in functions(tree):
+        for node in walk(function):
+            picked = {}
+            for to, given in assigned(node):
+                if isinstance(given, ast.Subscript):
+                    picked[unparse(to)] = given
+            scores = [name for name in picked if re.search(r"score|logp|total", name)]
+            beams = [name for name in picked if re.search(r"beam|hyp|seq|ids|tokens", name)]
+            if len(picked) == 2 and len(scores) == len(beams) == 1 and scores != beams:
+                ours, theirs = (unparse(picked[one[0]].slice) for one in (beams, scores))
+                if ours.isidentifier() and theirs.startswith(":"):
+                    yield unparse(node), node
+
+
 LENGTHS = Slip(
     rule=lengths_that_multiply,
     asked="what a sum of logarithms of probabilities does with its length",
@@ -253,4 +269,14 @@ EITHER_SIGN = Slip(
     "the draft has too much, and what is written does not follow the model.",
     mend="(p - q).clamp(min=0)",
     nothing="no rest of a draft was seen that keeps what the draft has too much of",
+)
+OTHER_BEAMS = Slip(
+    rule=scores_of_other_beams,
+    asked="by which places beams and their scores are picked",
+    expected="by the same ones",
+    got="beams by a list of places, scores from the front",
+    sentence="Beams are picked by a list and their scores from the front: where one has ended, the others get scores "
+    "that are not theirs.",
+    mend="beams, scores = grown[alive], top[alive]",
+    nothing="no beams were seen that get the scores of others",
 )

@@ -1,5 +1,6 @@
 """Slips of losses, that the text of a file shows by itself: softmaxes under a cross-entropy, a focal loss that minds
-what is easy, and z-terms that are not squared."""
+what is easy, z-terms that are not squared, divergences that are given shares in the place of their logs, and padding
+that is told and not left out."""
 
 from __future__ import annotations
 
@@ -12,6 +13,7 @@ from conformance.slips.slip import (
     all_given,
     assigned,
     called,
+    calls,
     functions,
     inside,
     last_given,
@@ -84,6 +86,48 @@ def z_not_squared(tree: ast.AST) -> Found:
                     yield f"{name} = {text}", value
 
 
+def shares_for_logs(tree: ast.AST) -> Found:
+    """Where a divergence gets shares in the place of their logs, or the log of a softmax is taken of shares: mixtures
+    that are no scores any more."""
+    for function in functions(tree):
+        given = [(to.id, value) for _, to, value in all_given(function) if isinstance(to, ast.Name)]
+        times = {name: sum(one == name for one, _ in given) for name, _ in given}
+        shares: set[str] = set()
+        for name, value in given:
+            shares |= {name} if times[name] == 1 and _is_share(value, shares) else set()
+        for call in (one for one in calls(function) if one.args):
+            first = call.args[0]
+            if called(call) == "kl_div" and _is_share(first, shares):
+                yield unparse(call), call
+            mixes = isinstance(first, ast.Name) and first.id in shares and called(dict(given)[first.id]) != "softmax"
+            if called(call) == "log_softmax" and mixes:
+                yield unparse(call), call
+
+
+def _is_share(value: ast.expr, shares: set[str]) -> bool:
+    """Whether an expression is a softmax, or what is mixed of some."""
+    if isinstance(value, ast.Name):
+        return value.id in shares
+    if isinstance(value, ast.BinOp) and isinstance(value.op, ast.Mult | ast.Add):
+        return _is_share(value.left, shares) or _is_share(value.right, shares)
+    if isinstance(value, ast.Call) and called(value).rstrip("_") in ("scatter_add", "index_add", "clamp", "clamp_min"):
+        return isinstance(value.func, ast.Attribute) and _is_share(value.func.value, shares)
+    return called(value) == "softmax"
+
+
+_OF_PADDING = re.compile(r"(\.ne\(|!= )(self\.|cfg\.)?\w*(pad|ignore|-100)\w*", re.IGNORECASE)
+
+
+def padding_told_in_vain(tree: ast.AST) -> Found:
+    """Where a loss finds out which labels are padding, and never reads it."""
+    for function in functions(tree):
+        if not re.search(r"loss|nll|xent|(^|_)ce(_|$)", function.name, re.IGNORECASE):
+            continue
+        for _, to, given in all_given(function):
+            if isinstance(to, ast.Name) and _OF_PADDING.search(unparse(given)) and not reads(function, to.id):
+                yield f"{to.id} = {unparse(given)}", given
+
+
 LOGITS = Slip(
     rule=shares_for_scores,
     asked="what a cross-entropy is given",
@@ -111,4 +155,23 @@ Z_AS_IT_IS = Slip(
     "down in place of holding the sum near one.",
     mend="z_term = (log_z ** 2).mean()",
     nothing="no z-term was seen that is not squared",
+)
+SHARES_FOR_LOGS = Slip(
+    rule=shares_for_logs,
+    asked="of what a log is taken, or what stands for one",
+    expected="logs of shares",
+    got="shares, as a softmax gives them",
+    sentence="Shares stand where their logs should, or a softmax is taken of shares once more: what comes out is no "
+    "log of what was meant, and nearly all of it is alike.",
+    mend="log_softmax(scores), and log(shares)",
+    nothing="no shares were seen in the place of their logs",
+)
+IN_VAIN = Slip(
+    rule=padding_told_in_vain,
+    asked="what a loss does with the labels that it finds to be padding",
+    expected="it leaves them out",
+    got="nothing: it never reads which they are",
+    sentence="A loss finds out which labels are padding and never reads it: padding is taught, too.",
+    mend="(loss * real).sum() / real.sum()",
+    nothing="no loss was seen that finds padding and teaches it",
 )

@@ -247,13 +247,16 @@ def table(function: Callable[..., Any]) -> list[Served]:
     if not arguments.has("width"):
         raise Unresolved(f"{arguments.name} has no parameter for the width of a head")
 
+    sines_first = re.search(r"return \(?\w*sin\w*, ?\w*cos", source_of(function)) is not None
+
     def made(width: int, n: int, base: float) -> list[Tensor]:
         failure: Exception | None = None
         for size in (n, torch.arange(n), torch.arange(n)[None]):  # how many, or the places themselves
             sizes = {"width": width, "size": size, "x": torch.zeros(1, n, width)}
             try:
                 parts = list(tensors_in(arguments.call(function, **sizes, base=base, dtype=torch.float32)))
-                return [part for part in parts if part.numel() > 1 or n * width == 2]
+                parts = [part for part in parts if part.numel() > 1 or n * width == 2]
+                return parts[::-1] if sines_first else parts
             except (TypeError, AttributeError, IndexError) as error:
                 failure = failure or error
         assert failure is not None

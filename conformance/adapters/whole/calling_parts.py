@@ -48,7 +48,7 @@ from conformance.adapters.whole.part_fillers import (
     widths_in,
 )
 from conformance.adapters.whole.shapes import image_sizes, table_lengths
-from conformance.adapters.whole.told import used_as_masks
+from conformance.adapters.whole.told import names_the_batch_first, used_as_masks
 from conformance.adapters.whole.used_functions import text_of
 from conformance.places import innermost_line
 
@@ -211,8 +211,11 @@ class _PartFinder:
                     for first in self.orders() if shape[0] is None and len(shape) == 2 and mixes else (True,):
                         yield PartCalling(inputs, fixed=fixed, masks=mask, batch_first=first)
 
-    def orders(self) -> tuple[bool, bool]:
-        """Whether the batch stands first, the likelier first: a table that the first size cuts is one of places."""
+    def orders(self) -> tuple[bool, ...]:
+        """Whether the batch stands first, the likelier first: a table that the first size cuts is one of places. Only
+        so where a part names the batch first."""
+        if names_the_batch_first(self.module):
+            return (True,)
         cut = re.search(r"\[\s*:\s*\w+\.(size\(0\)|shape\[0\])", text_of(type(self.module).forward))
         return (False, True) if cut else (True, False)
 

@@ -22,7 +22,7 @@ from conformance.adapters.whole.class_source import heading_of, source_of
 from conformance.adapters.whole.configs import settings_of
 from conformance.adapters.whole.decoding import taking_a_model, writes_word_by_word
 from conformance.adapters.whole.layouts import ONE_ANSWER
-from conformance.adapters.whole.names import MAKES_CAUSAL
+from conformance.adapters.whole.names import MAKES_CAUSAL, meaning_of
 from conformance.adapters.whole.usage import surroundings
 from conformance.adapters.whole.used_functions import text_of, used_functions
 
@@ -84,6 +84,9 @@ def kind_of(module: nn.Module, calling: Calling) -> tuple[str, list[Fact]]:
         why = (
             "it has an encoder and a decoder, and the decoder reads labels: give forward the target's words as an input"
         )
+        return "", [Fact("kind", "open", why, doubtful=True)]
+    if meaning_of(calling.main.parameter) == "source" and "target" in map(meaning_of, calling.fixed):
+        why = "it has a target, too, which is the same for every sample here: state both with --claims-input"
         return "", [Fact("kind", "open", why, doubtful=True)]
     causal, two_way = _evidence(module)
     chosen = _stronger(causal, two_way)

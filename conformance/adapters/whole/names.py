@@ -32,11 +32,11 @@ _WORDS: dict[str, str] = {
     ),
     "source": (
         r"src|source|enc(oder)?_(in|inp|inputs?|ids|tokens?|x)|(src|source|encoder|enc)_(ids?|tokens?|seq|input(s|_ids)?|"
-        r"sequence|x|words)|x_enc|src_input|inputs?_enc(oder)?|question|article"
+        r"sequence|x|words)|inp_(tokens|ids|seq)|x_enc|src_input|inputs?_enc(oder)?|question|article"
     ),
     "target": (
         r"tgt|trg|target|targets|dec(oder)?_(in|inp|inputs?|ids|tokens?|x)|(tgt|trg|target|decoder|dec)_(ids?|tokens?|seq|in|"
-        r"input(s|_ids)?|sequence|x|words)|prev_output_tokens|x_dec|inputs?_dec(oder)?|summary|y|y_in|outputs?_so_far"
+        r"input(s|_ids)?|sequence|x|words)|gold_(tokens|ids|seq)|prev_output_tokens|x_dec|inputs?_dec(oder)?|summary|y|y_in|outputs?_so_far"
     ),
 }
 MEANINGS = {meaning: re.compile(words) for meaning, words in _WORDS.items()}

@@ -37,7 +37,7 @@ from conformance.adapters.whole.masking import NONE, Unread, choosing, unread
 from conformance.adapters.whole.names import MAY_BE_LABELS
 from conformance.adapters.whole.proposing import FRAMES, Proposals
 from conformance.adapters.whole.shapes import table_lengths
-from conformance.adapters.whole.told import Told
+from conformance.adapters.whole.told import Told, names_the_batch_first
 from conformance.adapters.whole.trying import ComparesSamples, Trial
 
 SECONDS, LEFT = 20.0, 3.0
@@ -113,6 +113,8 @@ class _Finder:
         self.module = module
         self.options = options
         self.proposals = Proposals(module, given, options)
+        self.batch_first = names_the_batch_first(module)
+        """Whether the code names the batch first: numbers are then given in no other order."""
         self.table_lengths = table_lengths(module)
         self.end = time.process_time() + SECONDS
         self.trial = Trial(module, self.end + SECONDS)
@@ -394,7 +396,7 @@ class _Finder:
 
     def run(self, calling: Calling, length: int) -> Calling | None:
         """The calling completed by running it once, with what is said of it; None where it gives no answer."""
-        found = self.trial.run(calling, length)
+        found = self.trial.run(calling, length, self.batch_first and calling.main.meaning == "x")
         return self.said(found) if found is not None else None
 
     def said(self, calling: Calling) -> Calling:

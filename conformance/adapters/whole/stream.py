@@ -104,16 +104,29 @@ def _never_ran(records: Sequence[Record]) -> Iterator[Finding]:
         if id(module) in blocks:
             continue  # told with its list
         certain = bool(tensors) and not _OPTIONAL.search(path.rpartition(".")[2]) and _trained(module)
-        yield Finding(
-            "modules-that-are-made-run",
+        said, mend = (
             f"{path} ({type(module).__name__}) is made and never used.",
-            _called_instead(records, path, module) or _called_behind(records, path) or _made_at(model, path),
-            "a call of this module",
-            "none",
             "Use it in forward, or do not make it.",
-            certain,
-            (path,),
         )
+        place = _called_instead(records, path, module) or _called_behind(records, path) or _made_at(model, path)
+        if _is_copied(model, path, module):
+            said = (
+                f"{path} ({type(module).__name__}) is the pattern that the layers of its stack were copied from, and "
+            )
+            said += "stays a part of the model: its parameters never learn."
+            mend, place = (
+                "Keep it in a local variable of __init__: the stack has copies of its own.",
+                _made_at(model, path),
+            )
+        yield Finding("modules-that-are-made-run", said, place, "a call of this module", "none", mend, certain, (path,))
+
+
+def _is_copied(model: nn.Module, path: str, module: nn.Module) -> bool:
+    """Whether a layer of torch's stands beside a stack of torch's whose layers are of its class: it makes copies."""
+    owner = model.get_submodule(path.rpartition(".")[0])
+    stacks_beside = (one for one in owner.children() if isinstance(one, nn.TransformerEncoder | nn.TransformerDecoder))
+    is_layer = isinstance(module, nn.TransformerEncoderLayer | nn.TransformerDecoderLayer)
+    return is_layer and any(type(layer) is type(module) for one in stacks_beside for layer in one.layers)
 
 
 def _called_instead(records: Sequence[Record], path: str, module: nn.Module) -> Place | None:

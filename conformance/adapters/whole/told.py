@@ -54,6 +54,12 @@ class Told:
     axes: tuple[Axis, ...] = ()
     dtype: str = ""
 
+    @property
+    def begins_with_the_batch(self) -> bool:
+        """Whether the code names the batch first; n may be a length, too."""
+        first = str(self.axes[0]).lower() if self.axes else ""
+        return first != "n" and _BATCH.fullmatch(first) is not None
+
     def over(self, other: Told) -> Told:
         """Both together; where they differ, this one."""
         if not self.axes or not other.axes or len(self.axes) != len(other.axes):
@@ -65,6 +71,15 @@ class Told:
 def told_by_forward(module: nn.Module, parameters: Sequence[str]) -> dict[str, Told]:
     """What the forward of a module and its class say of these parameters; only of those of which they say something."""
     return _told_by(module, getattr(module.forward, "__func__", type(module).forward), parameters, _DEPTH)
+
+
+def names_the_batch_first(module: nn.Module) -> bool:
+    """Whether a part of a module names the batch as the first axis of what it is given."""
+    for part in module.modules():
+        names = [*inspect.signature(part.forward).parameters][:1] if source_of(type(part)) is not None else []
+        if any(one.begins_with_the_batch for one in told_by_forward(part, names).values()):
+            return True
+    return False
 
 
 def _told_by(module: nn.Module, method: Any, parameters: Sequence[str], depth: int) -> dict[str, Told]:

@@ -58,12 +58,13 @@ class Trial:
         self.operations = 0
         self.only_loss = False
 
-    def run(self, calling: Calling, length: int) -> Calling | None:
+    def run(self, calling: Calling, length: int, batch_first: bool = False) -> Calling | None:
         """The calling with its vocabularies, the axis of the batch and the layout of the answer: of orders that run,
-        that in which rows stay apart, else the batch first. Raises what the first order raises when neither runs."""
+        that in which rows stay apart, else the batch first. Raises what the first order raises when neither runs.
+        batch_first: no other order is tried."""
         mixed: Calling | None = None
         failure: Exception | None = None
-        can_turn = calling.main.meaning != "x" or calling.main.shape[:1] == (None,)
+        can_turn = not batch_first and (calling.main.meaning != "x" or calling.main.shape[:1] == (None,))
         try:
             for batch_first in (True, False) if can_turn else (True,):
                 try:
