@@ -143,6 +143,13 @@ def _agree(one: Evidence, other: Evidence | None) -> bool:
     if other is None or (one.what, one.ok) != (other.what, other.ok) or np.shape(one.got) != np.shape(other.got):
         return False
     if "at" not in one.details:
-        return bool(np.array_equal(np.asarray(one.got), np.asarray(other.got)))
+        return _equal(one.got, other.got)
+
+
+def _equal(one: Any, other: Any) -> bool:
+    """Whether two answers are the same: numbers, or several of these by name."""
+    if isinstance(one, dict) and isinstance(other, dict):
+        return one.keys() == other.keys() and all(_equal(one[name], other[name]) for name in one)
+    return bool(np.array_equal(np.asarray(one), np.asarray(other)))
     bound = max(one.bound, one.error / 100)
     return all(close("", *pair, bound).ok for pair in ((other.got, one.got), (other.expected, one.expected)))

@@ -19,6 +19,7 @@ from conformance.slips import (
     ends,
     fitting,
     futures,
+    grids,
     idle,
     judging,
     labels,
@@ -167,6 +168,16 @@ _TOLD = {
     "run-rows-that-teach-are-of-the-training-part": borders.WHOLE_BEHIND_PARTS,
     "run-texts-are-written-on-behind-words": ends.PADDED_BEHIND,
     "run-labels-are-those-of-the-reply": labels.PROMPTS,
+    "run-merged-patches-hold-all-neighbours": grids.TWICE,
+    "run-shifts-are-undone": grids.SHIFTED_TWICE,
+    "run-folded-rows-keep-their-masks": grids.MASKS_IN_ANOTHER_ORDER,
+    "run-lists-stay-with-their-query": grids.REGROUPED,
+    "run-best-spans-end-behind-their-start": grids.BEHIND,
+    "run-sides-of-spans-have-their-own-labels": grids.SIDES_EXCHANGED,
+    "run-stretches-reach-both-edges": grids.ONE_SIDE,
+    "run-mixtures-are-shares": losses.SHARES_FOR_LOGS,
+    "run-losses-read-what-is-padding": losses.IN_VAIN,
+    "run-beams-keep-their-scores": beams.OTHER_BEAMS,
 }
 
 

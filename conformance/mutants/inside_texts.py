@@ -520,3 +520,63 @@ beside(
     "results-are-written-behind-words",
     "Texts are filled up behind, and written on.",
 )
+beside(
+    "NeighboursTwice",
+    slip_texts.NEIGHBOURS_TWICE,
+    "results-of-merging-hold-all-neighbours",
+    "One of four neighbours is taken twice.",
+)
+beside(
+    "PictureShiftedTwice",
+    slip_texts.SHIFTED_TWICE,
+    "results-of-shifts-are-undone",
+    "A picture is shifted twice the same way.",
+)
+beside(
+    "MasksInAnotherOrder",
+    slip_texts.MASKS_IN_ANOTHER_ORDER,
+    "results-of-folded-rows-keep-what-hides",
+    "A mask is repeated as a whole for rows that are folded sample by sample.",
+)
+beside(
+    "RegroupedInAnotherOrder",
+    slip_texts.REGROUPED,
+    "results-of-lists-stay-with-their-query",
+    "Scores are grouped in another order than rows were flattened.",
+)
+beside(
+    "SpansBehindTheirEnds",
+    slip_texts.BEHIND_THEIR_ENDS,
+    "results-of-spans-end-behind-their-start",
+    "Spans that end before they begin may be the best.",
+)
+beside(
+    "SidesOfSpansExchanged",
+    slip_texts.SIDES_EXCHANGED,
+    "results-of-sides-have-their-own-labels",
+    "The scores of starts are compared with ends.",
+)
+beside(
+    "EdgesAtOneSide",
+    slip_texts.EDGES_AT_ONE_SIDE,
+    "results-of-runs-reach-both-edges",
+    "Runs that last to the end are lost.",
+)
+beside(
+    "SharesForLogs",
+    slip_texts.SHARES_FOR_LOGS,
+    "results-of-mixtures-are-shares",
+    "A softmax is taken of a mixture of shares.",
+)
+beside(
+    "PaddingToldInVain",
+    slip_texts.PADDING_IN_VAIN,
+    "results-of-losses-read-what-is-padding",
+    "Padding is told and taught.",
+)
+beside(
+    "ScoresOfOtherBeams",
+    slip_texts.OTHER_BEAMS,
+    "results-of-beams-keep-their-scores",
+    "Beams get the scores of others.",
+)

@@ -608,3 +608,74 @@ def reply_loss(logits, labels):
     keep = labels != IGNORE
     return F.cross_entropy(logits[keep], labels[keep])
 """
+NEIGHBOURS_TWICE = """
+class Merging:
+    def forward(self, x):
+        a = x[:, 0::2, 0::2]
+        b = x[:, 1::2, 0::2]
+        c = x[:, 0::2, 1::2]
+        d = x[:, 0::2, 1::2]
+        return self.reduce(torch.cat([a, b, c, d], -1))
+"""
+SHIFTED_TWICE = """
+class Mixing:
+    def forward(self, x):
+        x = torch.roll(x, shifts=(-self.shift, -self.shift), dims=(1, 2))
+        x = self.in_windows(x)
+        x = torch.roll(x, shifts=(-self.shift, -self.shift), dims=(1, 2))
+        return x
+"""
+MASKS_IN_ANOTHER_ORDER = """
+class Axial:
+    def forward(self, x, step_mask):
+        b, t, c, d = x.shape
+        h = x.permute(0, 2, 1, 3).reshape(b * c, t, d)
+        h = self.attend(h, step_mask.repeat(c, 1))
+        return h.view(b, c, t, d).permute(0, 2, 1, 3)
+"""
+REGROUPED = """
+class Ranker:
+    def lists(self, ids):
+        queries, candidates, _ = ids.shape
+        scores = self.score(ids.flatten(0, 1))
+        return scores.view(candidates, queries).t()
+"""
+BEHIND_THEIR_ENDS = """
+def best_span(start_logits, end_logits, longest=15):
+    length = start_logits.shape[1]
+    scores = start_logits[:, :, None] + end_logits[:, None, :]
+    allowed = torch.ones(length, length, dtype=torch.bool).tril(longest - 1)
+    return scores.masked_fill(~allowed, float("-inf")).flatten(1).argmax(1)
+"""
+SIDES_EXCHANGED = """
+def span_loss(start_logits, end_logits, start_positions, end_positions):
+    start_loss = F.cross_entropy(start_logits, start_positions)
+    end_loss = F.cross_entropy(start_logits, end_positions)
+    return (start_loss + end_loss) / 2
+"""
+EDGES_AT_ONE_SIDE = """
+def runs_of(labels):
+    padded = F.pad(labels.long(), (1, 0))
+    edges = padded[1:] - padded[:-1]
+    starts = (edges == 1).nonzero().flatten().tolist()
+    ends = (edges == -1).nonzero().flatten().tolist()
+    return list(zip(starts, ends))
+"""
+SHARES_FOR_LOGS = """
+def mixed(scores, copied, gate, where):
+    words = F.softmax(scores, dim=-1)
+    mixture = (gate * words).scatter_add(-1, where, (1 - gate) * copied)
+    return F.log_softmax(mixture, dim=-1)
+"""
+PADDING_IN_VAIN = """
+def smoothed_nll(logp, labels, pad_id, eps=0.1):
+    real = labels.ne(pad_id)
+    nll = -logp.gather(-1, labels[..., None])[..., 0]
+    return ((1 - eps) * nll - eps * logp.mean(-1)).mean()
+"""
+OTHER_BEAMS = """
+def step(beams, scores, grown, top, ended, beam):
+    alive = [j for j in range(2 * beam) if not ended[j]][:beam]
+    beams, scores = grown[alive], top[:beam]
+    return beams, scores
+"""

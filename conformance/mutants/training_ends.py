@@ -146,3 +146,63 @@ beside(
     "run-labels-are-those-of-the-reply",
     "Labels of the prompt are taught, too.",
 )
+beside(
+    "ScriptMergesNeighboursTwice",
+    slip_texts.NEIGHBOURS_TWICE,
+    "run-merged-patches-hold-all-neighbours",
+    "One of four neighbours is taken twice.",
+)
+beside(
+    "ScriptShiftsTwice",
+    slip_texts.SHIFTED_TWICE,
+    "run-shifts-are-undone",
+    "A picture is shifted twice the same way.",
+)
+beside(
+    "ScriptRepeatsMasksInAnotherOrder",
+    slip_texts.MASKS_IN_ANOTHER_ORDER,
+    "run-folded-rows-keep-their-masks",
+    "A mask is repeated as a whole for rows that are folded sample by sample.",
+)
+beside(
+    "ScriptRegroupsInAnotherOrder",
+    slip_texts.REGROUPED,
+    "run-lists-stay-with-their-query",
+    "Scores are grouped in another order than rows were flattened.",
+)
+beside(
+    "ScriptFindsSpansBehindTheirEnds",
+    slip_texts.BEHIND_THEIR_ENDS,
+    "run-best-spans-end-behind-their-start",
+    "Spans that end before they begin may be the best.",
+)
+beside(
+    "ScriptExchangesSides",
+    slip_texts.SIDES_EXCHANGED,
+    "run-sides-of-spans-have-their-own-labels",
+    "The scores of starts are compared with ends.",
+)
+beside(
+    "ScriptPadsOneSide",
+    slip_texts.EDGES_AT_ONE_SIDE,
+    "run-stretches-reach-both-edges",
+    "Runs that last to the end are lost.",
+)
+beside(
+    "ScriptTakesSharesForLogs",
+    slip_texts.SHARES_FOR_LOGS,
+    "run-mixtures-are-shares",
+    "A softmax is taken of a mixture of shares.",
+)
+beside(
+    "ScriptTellsPaddingInVain",
+    slip_texts.PADDING_IN_VAIN,
+    "run-losses-read-what-is-padding",
+    "Padding is told and taught.",
+)
+beside(
+    "ScriptTakesScoresOfOtherBeams",
+    slip_texts.OTHER_BEAMS,
+    "run-beams-keep-their-scores",
+    "Beams get the scores of others.",
+)

@@ -3,6 +3,7 @@
 slip        what a slip is, and how rules read a file
 orders      what stands in another order or place than it should
 axes        the axes of tensors: heads and their masks, shapes, grids, sides of boxes
+grids       neighbours, shifts, rows that are folded into the batch, runs and spans
 futures     causal masks, and how attention reads them
 labels      labels behind a mask, ends as padding, penalties for repetition
 ends        where rows end and where their places begin
@@ -13,6 +14,7 @@ idle        what is made and never read, or left out in writing: masks, parts of
 batches     how rows become batches: changes, flips, orders, labels, trainers
 rows        single rows: copies, sets, rows of one item, repeats
 parts       which rows are in which part of the data
+borders     where one part ends and the next one begins
 fitting     what is fitted or counted, and with which rows
 results     what is made of answers: counts, gains, orders that are undone
 losses      cross-entropies of shares, focal losses, z-terms

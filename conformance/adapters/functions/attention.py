@@ -56,7 +56,8 @@ def _apart() -> Tensor:
 class Call:
     """How the function is called: its arguments, the layout, and what a required scale does.
 
-    undropped: it draws in every call, though nobody asks for dropout, and is run as if it did not."""
+    undropped: it draws in every call, though nobody asks for dropout, and is run as if it did not. opens: what its mask
+    holds (Tq, Tk) where nothing is hidden, if None does not do."""
 
     function: Callable[..., Any]
     arguments: Arguments
@@ -64,6 +65,7 @@ class Call:
     module_dropout: bool = False
     multiplies: bool = True
     undropped: bool = False
+    opens: bool | None = None
 
     def __call__(
         self, query: Tensor, key: Tensor, value: Tensor, masks: Mapping[str, Tensor] | None = None, **options: Any
@@ -88,7 +90,8 @@ class Call:
                 del values[name]
         function = partial(self.function, **(masks or {}))
         if self.arguments.has("mask") and not masks:
-            values["mask"] = None
+            open_ = None if self.opens is None else torch.full((query.shape[2], key.shape[2]), self.opens)
+            values["mask"] = open_
         with NoDropouts() if self.undropped else nullcontext():
             given = self.arguments.call(function, **values)
         parts = [given] if isinstance(given, Tensor) else [x for x in given if isinstance(x, Tensor)]
@@ -136,8 +139,9 @@ def resolve(function: Callable[..., Any]) -> list[Served]:
     ran: list[tuple[Call, bool, bool]] = []
     reasons: list[str] = []
     for lengths, layout in product((UNEQUAL, EQUAL), LAYOUTS):
-        for multiplies in (True, False) if arguments.has("scale") else (True,):
-            call = Call(function, arguments, layout, module_dropout, multiplies)
+        masks = (None, False, True) if _needs_a_mask(function, arguments) else (None,)
+        for multiplies, opens in product((True, False) if arguments.has("scale") else (True,), masks):
+            call = Call(function, arguments, layout, module_dropout, multiplies, opens=opens)
             try:
                 with torch.no_grad():
                     call = replace(call, undropped=_draws(call))
@@ -168,6 +172,12 @@ def resolve(function: Callable[..., Any]) -> list[Served]:
         facts.append(Fact("causal", "always", "the result is that of the causal mask"))
     make = partial(_make, call, channel, is_causal)
     return [Served("attention", make, facts, fits, _attributes(make))]
+
+
+def _needs_a_mask(function: Callable[..., Any], arguments: Arguments) -> bool:
+    """Whether its mask has no value of its own: None may be none that it takes."""
+    parameter = inspect.signature(function).parameters.get(arguments.parameter_of.get("mask", ""))
+    return parameter is not None and parameter.default is parameter.empty
 
 
 UNEQUAL, EQUAL = (4, 5, 6, 7), (4, 4, 6, 6)

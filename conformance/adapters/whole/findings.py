@@ -514,4 +514,32 @@ FINDINGS: dict[str, str] = {
     "results-are-written-behind-words": (
         "Texts that are to be written on are filled up in front. (Hugging Face Transformers documentation)."
     ),
+    "results-of-merging-hold-all-neighbours": (
+        "Of four neighbours that are merged each is taken once. (Liu et al. 2021)."
+    ),
+    "results-of-shifts-are-undone": (
+        "What is shifted before its windows is shifted back behind them. (Liu et al. 2021)."
+    ),
+    "results-of-folded-rows-keep-what-hides": (
+        "A mask is repeated in the order in which rows are folded into the batch. (PyTorch documentation)."
+    ),
+    "results-of-lists-stay-with-their-query": (
+        "Answers of flattened rows are grouped as these were flattened. (PyTorch documentation)."
+    ),
+    "results-of-spans-end-behind-their-start": ("The best span does not end before it begins. (Devlin et al. 2019)."),
+    "results-of-sides-have-their-own-labels": (
+        "The scores of each side of a span are compared with the labels of that side. (Devlin et al. 2019)."
+    ),
+    "results-of-runs-reach-both-edges": (
+        "A run that touches an edge of a row begins or ends there. (NumPy documentation)."
+    ),
+    "results-of-mixtures-are-shares": (
+        "A divergence gets logs of shares, and no softmax is taken of shares. (PyTorch documentation)."
+    ),
+    "results-of-losses-read-what-is-padding": (
+        "A loss that finds out which labels are padding leaves them out. (PyTorch documentation)."
+    ),
+    "results-of-beams-keep-their-scores": (
+        "Beams and their scores are picked by the same places. (Sutskever et al. 2014)."
+    ),
 }

@@ -17,6 +17,7 @@ from conformance.slips import (
     data,
     ends,
     futures,
+    grids,
     labels,
     losses,
     measures,
@@ -110,6 +111,16 @@ _TOLD = {
     "results-of-joined-windows-are-means": steps.PLAIN_COUNTS,
     "results-of-bits-a-byte-count-bytes": measures.TOKENS_FOR_BYTES,
     "results-are-written-behind-words": ends.PADDED_BEHIND,
+    "results-of-merging-hold-all-neighbours": grids.TWICE,
+    "results-of-shifts-are-undone": grids.SHIFTED_TWICE,
+    "results-of-folded-rows-keep-what-hides": grids.MASKS_IN_ANOTHER_ORDER,
+    "results-of-lists-stay-with-their-query": grids.REGROUPED,
+    "results-of-spans-end-behind-their-start": grids.BEHIND,
+    "results-of-sides-have-their-own-labels": grids.SIDES_EXCHANGED,
+    "results-of-runs-reach-both-edges": grids.ONE_SIDE,
+    "results-of-mixtures-are-shares": losses.SHARES_FOR_LOGS,
+    "results-of-losses-read-what-is-padding": losses.IN_VAIN,
+    "results-of-beams-keep-their-scores": beams.OTHER_BEAMS,
 }
 
 
