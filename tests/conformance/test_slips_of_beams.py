@@ -116,3 +116,17 @@ def test_beams_that_begin_as_copies_are_told(before, first, is_told):
 def test_what_is_drawn_behind_a_draft(rest, drawn, is_told):
     text = f"def redraw(p, q):\n    rest = {rest}\n    return {drawn}\n"
     assert bool(told(slips.EITHER_SIGN, text)) == is_told
+
+
+@pytest.mark.parametrize(
+    ("line", "is_told"),
+    [
+        ("beams, scores = grown[alive], top[:beam]", True),
+        ("beams, scores = grown[alive], top[alive]", False),
+        ("beams, scores = grown[:beam], top[:beam]", False),
+        ("beams, widths = grown[alive], top[:beam]", False),
+    ],
+)
+def test_beams_keep_their_scores(line, is_told):
+    text = f"def step(grown, top, alive, beam):\n    {line}\n    return beams\n"
+    assert bool(told(slips.OTHER_BEAMS, text)) == is_told

@@ -61,3 +61,34 @@ def loss_of(logits, kept, weight):
 )
 def test_a_z_term_is_squared(name, given, is_told):
     assert bool(told(slips.Z_AS_IT_IS, Z_TERM.format(name=name, given=given))) == is_told
+
+
+@pytest.mark.parametrize(
+    ("made", "given", "is_told"),
+    [
+        ("words = F.softmax(x, -1)", "F.kl_div(words, teacher)", True),
+        ("words = F.log_softmax(x, -1)", "F.kl_div(words, teacher)", False),
+        ("words = gate * F.softmax(x, -1) + rest", "F.log_softmax(words, -1)", True),
+        ("words = (gate * x.softmax(-1)).scatter_add(-1, at, rest)", "words.log()", False),
+        ("words = head(F.softmax(x, -1))", "F.log_softmax(words, -1)", False),
+        ("words = F.softmax(x, -1)", "F.log_softmax(words, -1)", False),  # said by another rule, where it is a loss
+    ],
+)
+def test_shares_stand_for_no_logs(made, given, is_told):
+    text = f"def loss_of(x, gate, rest, at, teacher):\n    {made}\n    return {given}\n"
+    assert bool(told(slips.SHARES_FOR_LOGS, text)) == is_told
+
+
+@pytest.mark.parametrize(
+    ("name", "told_by", "mean", "is_told"),
+    [
+        ("smoothed_nll", "labels.ne(PAD)", "nll.mean()", True),
+        ("masked_loss", "labels != self.pad_id", "nll.mean()", True),
+        ("smoothed_nll", "labels.ne(PAD)", "(nll * real).sum() / real.sum()", False),
+        ("smoothed_nll", "labels.ne(0)", "nll.mean()", False),
+        ("count_words", "labels.ne(PAD)", "nll.mean()", False),
+    ],
+)
+def test_padding_is_not_told_in_vain(name, told_by, mean, is_told):
+    text = f"def {name}(self, nll, labels):\n    real = {told_by}\n    return {mean}\n"
+    assert bool(told(slips.IN_VAIN, text)) == is_told
