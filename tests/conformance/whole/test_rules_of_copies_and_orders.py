@@ -8,6 +8,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 import math  # noqa: E402
+from typing import ClassVar  # noqa: E402
 
 from torch import nn  # noqa: E402
 from wholes import pointed  # noqa: E402
@@ -19,6 +20,7 @@ from conformance.adapters.whole.calling_parts import part_calling  # noqa: E402
 from conformance.adapters.whole.kinds import kind_of  # noqa: E402
 from conformance.adapters.whole.searching import calling_of  # noqa: E402
 from conformance.check import CHECKS  # noqa: E402
+from conformance.checks import whole_models  # noqa: E402
 from conformance.evidence import true  # noqa: E402
 from conformance.lookalike import _agree  # noqa: E402
 from conformance.runner import run_check  # noqa: E402
@@ -125,3 +127,45 @@ def test_a_model_with_a_target_beside_its_source_is_no_language_model(beside, ki
     words = Input("ids", "inp_tokens", vocab=37)
     calling = Calling((words,), fixed={beside: lambda inputs: None}, layout="(B, T, V)", outputs=37)
     assert kind_of(Styler(), calling)[0] == kind
+
+
+class Narrowed(nn.Module):
+    """Remembers in which precisions it ran."""
+
+    ran: ClassVar[set[torch.dtype]] = set()
+
+    def __init__(self, width=16):
+        super().__init__()
+        self.encoder = nn.TransformerEncoder(nn.TransformerEncoderLayer(width, 2, 32, batch_first=True), 1)
+        self.head = nn.Linear(width, 3)
+
+    def forward(self, x):
+        self.ran.add(x.dtype)
+        return self.head(self.encoder(x)).mean(1)
+
+
+@pytest.mark.parametrize("seconds", [0.0, 60.0])
+def test_a_slow_model_is_not_run_in_half_precision(monkeypatch, seconds) -> None:
+    monkeypatch.setattr(whole_models, "_QUICK", seconds)
+    Narrowed.ran.clear()
+    assert run_check(CHECKS["model-precisions-agree"], pointed(Narrowed), "quick").verdict.name == "PASS"
+    assert (torch.bfloat16 in Narrowed.ran) is (seconds > 0)
+
+
+class WantsMoreInTraining(nn.Module):
+    """Its model hands it places, which it reads where it drops."""
+
+    def __init__(self, dim=16, dropout=0.0):
+        super().__init__()
+        self.norm, self.rate, self.out = nn.LayerNorm(dim), dropout, nn.Linear(dim, dim)
+
+    def forward(self, x, places=None):
+        x = self.out(self.norm(x)).softmax(-1)
+        if self.training and self.rate > 0:
+            x = nn.functional.dropout(x + places.sin(), self.rate)
+        return x
+
+
+def test_what_a_part_wants_in_training_is_no_matter_of_its_rate() -> None:
+    found = run_check(CHECKS["model-dropout-is-what-its-option-says"], pointed(WantsMoreInTraining), "quick")
+    assert found.verdict.name == "NOT_PROVIDED"
