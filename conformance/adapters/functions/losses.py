@@ -125,7 +125,9 @@ class Loss:
         values = {"logits": logits_in(given), "targets": targets_in(targets)}
         if self.call.has("mask"):
             kept = torch.ones_like(targets, dtype=torch.bool) if pad is None else targets != pad
-            values["mask"] = targets_in(~kept if self.hides else kept)
+            # of shifted labels the word in front of the first one is real
+            marked = F.pad(kept, (1, 0), value=True)[None] if self.form == SHIFTED else targets_in(kept)
+            values["mask"] = ~marked if self.hides else marked
         try:
             called = self.found if self.build is None else self.build.call(self.found, **options)
             if self.build is not None and isinstance(called, nn.Module):

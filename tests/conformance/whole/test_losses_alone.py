@@ -233,3 +233,25 @@ def loss_of_texts(logits, labels):
 def test_functions_that_are_something_else_are_not_taken_for_what_they_are_called(function, resolve, why):
     with pytest.raises(Unresolved, match=why):
         resolve(function)
+
+
+def shifted_where_both_are_real(logits, labels, attention_mask):
+    real = attention_mask.bool()
+    targets = labels[:, 1:].masked_fill(~(real[:, 1:] & real[:, :-1]), -100)
+    scores = logits[:, :-1].reshape(-1, logits.shape[-1])
+    return F.cross_entropy(scores, targets.reshape(-1), reduction="sum") / (targets != -100).sum().clamp(min=1)
+
+
+def test_a_loss_that_hides_a_pair_of_words_is_the_formula():
+    (served,) = losses.resolve(shifted_where_both_are_real)
+    assert served.fits
+
+
+def test_what_torch_leaves_out_and_no_file_names_is_no_padding(functions):
+    (classified,) = functions("""
+    def classified(logits, labels):
+        return F.nll_loss(F.log_softmax(logits, -1), labels, reduction="none").mean()
+    """)
+    (served,) = losses.resolve(classified)
+    assert served.fits
+    assert [fact.value for fact in served.facts if fact.subject == "padding"] == ["none"]
