@@ -37,6 +37,7 @@ from conformance.adapters.inference.construct import CONFIGS
 from conformance.adapters.inference.facts import Fact, Unresolved
 from conformance.adapters.whole import class_paths, needing
 from conformance.adapters.whole.absent_weights import absent_weights
+from conformance.adapters.whole.asserted import asked_for
 from conformance.adapters.whole.chained import as_forward, with_forward, with_scores
 from conformance.adapters.whole.classmethods import is_maker, makers_of, name_of, returns_its_class, usages_of
 from conformance.adapters.whole.configs import Options, overridden_defaults
@@ -416,7 +417,11 @@ def _fitted(name: str, way: _Way, evaluator: Callable[..., Evaluator], around: S
         evaluates = evaluator(sizing=sizing)
         set_script_names(evaluates)
         with empty_is_nan(), absent_weights() as absent:
-            module = _module(name, way.make(evaluates))
+            try:
+                module = _module(name, way.make(evaluates))
+            except AssertionError:
+                given = evaluates.given
+                raise
         fill(module)
         shown, before, given = shown or evaluates.shown, given, evaluates.given
         even = _divides(given)
@@ -425,7 +430,13 @@ def _fitted(name: str, way: _Way, evaluator: Callable[..., Evaluator], around: S
 
     sizing = Sizing()
     try:
-        module, sizes = limited(make, sizing), []
+        try:
+            module, sizes = limited(make, sizing), []
+        except AssertionError as error:
+            if not (named := asked_for(error, given)):
+                raise
+            sizing = Sizing(named=named)
+            module, sizes = limited(make, sizing), [Fact("sizes", str(named), "its constructor asserts so")]
     except TooLarge as error:
         module, sizing = scaled_down(make, sizing, around.smallest_variants)
         if sizing.scaled:

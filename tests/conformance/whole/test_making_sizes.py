@@ -542,3 +542,42 @@ def test_a_model_that_fits_together_at_its_own_sizes_only_is_run_at_these(made):
     found, whole = otherwise_made(iter(()), small, Unresolved("cannot be called"))
     assert found.facts[-1].value == "as they are"
     assert whole.calling.main.shape[0] == 3
+
+
+ASSERTING = """
+class Inner(nn.Module):
+    def __init__(self, size):
+        super().__init__()
+        self.size = size
+        assert {inner}, "the inner part wants another size"
+
+class Net(nn.Module):
+    def __init__(self, in_channels, max_seq_len, window_seq_len):
+        super().__init__()
+        assert {outer}, "the lengths do not fit"
+        self.inner, self.longest, self.window = Inner(in_channels), max_seq_len, window_seq_len
+        self.fc = nn.Linear(in_channels, 4)
+
+    def forward(self, x):
+        return self.fc(x)
+"""
+
+
+@pytest.mark.parametrize(
+    ("inner", "outer"),
+    [
+        ("self.size % 32 == 0", "max_seq_len > 0"),
+        ("size > 0", "max_seq_len > window_seq_len"),
+        ("size > 0", "window_seq_len < max_seq_len"),
+    ],
+)
+def test_sizes_are_what_assertions_ask_of_each_other(made, inner, outer):
+    net = made("Net", ASSERTING.format(inner=inner, outer=outer)).fresh()
+    assert net.inner.size % 32 == 0 or "size > 0" in inner
+    assert net.longest > net.window or "> 0" in outer
+
+
+@pytest.mark.parametrize("outer", ["max_seq_len > 2 * window_seq_len + 1", "bool(None)", "max_seq_len == 0"])
+def test_an_assertion_that_says_no_size_is_told_as_it_is(made, outer):
+    with pytest.raises(Unresolved, match="the lengths do not fit"):
+        made("Net", ASSERTING.format(inner="size > 0", outer=outer))
