@@ -144,6 +144,8 @@ def _agree(one: Evidence, other: Evidence | None) -> bool:
         return False
     if "at" not in one.details:
         return _equal(one.got, other.got)
+    bound = max(one.bound, one.error / 100)
+    return all(close("", *pair, bound).ok for pair in ((other.got, one.got), (other.expected, one.expected)))
 
 
 def _equal(one: Any, other: Any) -> bool:
@@ -151,5 +153,3 @@ def _equal(one: Any, other: Any) -> bool:
     if isinstance(one, dict) and isinstance(other, dict):
         return one.keys() == other.keys() and all(_equal(one[name], other[name]) for name in one)
     return bool(np.array_equal(np.asarray(one), np.asarray(other)))
-    bound = max(one.bound, one.error / 100)
-    return all(close("", *pair, bound).ok for pair in ((other.got, one.got), (other.expected, one.expected)))

@@ -225,7 +225,7 @@ def weights_over_another_axis(tree: ast.AST) -> Found:
     for function in functions(tree):
         if re.search(r"slot", unparse(function), re.IGNORECASE):
             continue
-        axes: dict[str, list[tuple[int | None, ast.AST]]] = {}
+        axes: dict[str, list[tuple[int | None, ast.expr]]] = {}
         for _, to, given in all_given(function):
             if isinstance(to, ast.Name) and not (_DROPS.fullmatch(called(given)) and reads(given, to.id)):
                 axes.setdefault(to.id, []).append((_axis_of_softmax(given), given))

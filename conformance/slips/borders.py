@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import ast
 import re
+from itertools import product
 
 from conformance.slips.slip import (
     JUDGING,
@@ -29,29 +30,25 @@ def parts_that_overlap(tree: ast.AST) -> Found:
         given = [(unparse(to), value) for _, to, value in all_given(function)]
         learned = [value for name, value in given if LEARNED.fullmatch(name)]
         judging = [value for name, value in given if JUDGING.fullmatch(name)]
-        for ours in learned:
-            for theirs in judging:
-                ranges = _range_of(ours), _range_of(theirs)
-                if all(ranges) and ranges[0][1] == f"{ranges[1][0]} + 1":
-                    yield f"range({', '.join(ranges[0])}) and range({', '.join(ranges[1])})", ours
-                bounds = _bounds_of(ours), _bounds_of(theirs)
-                if not all(bounds) or bounds[0][0] != bounds[1][0]:
-                    continue
-                (_, lower, upper), (_, from_, until) = bounds
-                if upper and not lower and from_ and upper == until and from_ != upper:
-                    yield unparse(ours), ours
+        for ours, theirs in product(learned, judging):
+            ranges = _range_of(ours), _range_of(theirs)
+            if ranges[0] and ranges[1] and ranges[0][1] == f"{ranges[1][0]} + 1":
+                yield f"range({', '.join(ranges[0])}) and range({', '.join(ranges[1])})", ours
+            (over, lower, upper), (other, from_, until) = _bounds_of(ours), _bounds_of(theirs)
+            if over and over == other and upper and not lower and from_ and upper == until and from_ != upper:
+                yield unparse(ours), ours
 
 
-def _range_of(given: ast.expr) -> tuple[str, str] | tuple[()]:
-    """Where the only range in an expression begins and ends."""
+def _range_of(given: ast.expr) -> tuple[str, str] | None:
+    """Where the only range in an expression begins and ends; None where there is none, or more."""
     found = [call for call in calls(given) if called(call) == "range" and len(call.args) > 1]
-    return (unparse(found[0].args[0]), unparse(found[0].args[1])) if len(found) == 1 else ()
+    return (unparse(found[0].args[0]), unparse(found[0].args[1])) if len(found) == 1 else None
 
 
-def _bounds_of(given: ast.expr) -> tuple[str, str, str] | tuple[()]:
+def _bounds_of(given: ast.expr) -> tuple[str, str, str]:
     """Over what a list goes, and the border above and the one below which it takes rows; "" for none."""
     if not isinstance(given, ast.ListComp) or len(given.generators) != 1:
-        return ()
+        return "", "", ""
     lower = upper = ""
     for test in (one for asked in given.generators[0].ifs for one in walk(asked)):
         if isinstance(test, ast.Compare) and len(test.ops) == 1:

@@ -88,12 +88,12 @@ def places_of_padding(tree: ast.AST) -> Found:
 def places_from_the_edge(tree: ast.AST) -> Found:
     """Where rows are filled up in front, and the numbers of their places are those of the columns."""
     for function in functions(tree):
-        given = all_given(function) + [(n.lineno, to, v) for n in walk(function) for to, v in assigned(n)]
+        given = [pair for node in walk(function) for pair in assigned(node)]
         in_front = any(
             isinstance(to, ast.Subscript) and re.search(r"\[\w+, (\w+ - len\(\w+\)|-len\(\w+\)):\]", unparse(to))
-            for _, to, _ in given
+            for to, _ in given
         )
-        for _, to, value in given if in_front else ():
+        for to, value in given if in_front else ():
             counts = re.search(r"\barange\(", unparse(value)) and not re.search(r" [-+] |cumsum|mask", unparse(value))
             if counts and re.fullmatch(r"pos(ition)?s?(_ids)?", unparse(to)):
                 yield f"{unparse(to)} = {unparse(value)}", value

@@ -76,7 +76,8 @@ def told_by_forward(module: nn.Module, parameters: Sequence[str]) -> dict[str, T
 def names_the_batch_first(module: nn.Module) -> bool:
     """Whether a part of a module names the batch as the first axis of what it is given."""
     for part in module.modules():
-        names = [*inspect.signature(part.forward).parameters][:1] if source_of(type(part)) is not None else []
+        cls: type = type(part)
+        names = [*inspect.signature(part.forward).parameters][:1] if source_of(cls) is not None else []
         if any(one.begins_with_the_batch for one in told_by_forward(part, names).values()):
             return True
     return False
