@@ -90,6 +90,8 @@ def masked_error(loss: Called) -> Iterator[Trouble]:
 )
 def pinball(loss: Called) -> Iterator[Trouble]:
     """An error above costs 1 - q, one below q, a unit."""
+    if not loss.has("levels"):
+        raise OtherKind("its levels are its own")
     target = torch.zeros(4)
     real = {"real": torch.ones(4, dtype=torch.bool)} if loss.has("real") else {}
     for levels, wide in (([0.9], True), (0.9, False), (torch.tensor([0.9]), True)):

@@ -139,3 +139,14 @@ def test_measures_of_what_is_found_or_not_are_of_two_classes(functions):
         return {"precision": precision, "recall": recall, "f1": 2 * hits / max(int(pred.sum() + labels.sum()), 1)}
     """
     assert examine(functions(text)).wrong == []
+
+
+def test_a_loss_with_quantiles_of_its_own_is_not_held_to_others(functions):
+    text = """
+    QUANTILES = (0.1, 0.5, 0.9)
+
+    def pinball(pred, y):
+        error = y[..., None] - pred
+        return torch.maximum(torch.tensor(QUANTILES) * error, (torch.tensor(QUANTILES) - 1) * error)
+    """
+    assert examine(functions(text)).wrong == []
