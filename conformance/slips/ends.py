@@ -30,7 +30,10 @@ _OF_WORDS = re.compile(r"(\w+_)?(ids|tokens|text|captions?|words|input)(_ids)?",
 
 
 def ends_as_the_largest(tree: ast.AST) -> Found:
-    """Where the place of the end is that of the largest id of a text, and the file says that the end is another one."""
+    """Where the place of the end is that of the largest id of a text, and the file says that the end is another one. A
+    file that knows both ways chooses by an option."""
+    if re.search(r"== (self\.|cfg\.|config\.)?\w*(eos|eot|end)_\w+|['\"]argmax['\"]", unparse(tree)):
+        return
     numbers = {name: value for name, value in _numbers_given(tree) if type(value) is int}
     ends = [value for name, value in numbers.items() if END.fullmatch(name)]
     words = [value for name, value in numbers.items() if re.fullmatch(r"(\w+_)?vocab(_?size)?", name, re.IGNORECASE)]

@@ -1,6 +1,7 @@
 """Slips of steps in time, that the text of a file shows by itself: returns that end with a window, a return that is
 asked for and counted down from its beginning, the newest of a history that is filled up in front, the future that is
-read from its beginning in each round, windows that overlap and are counted whole, and positions that are stretched."""
+read from its beginning in each round, windows that overlap and are counted whole, positions that are stretched, rows
+that keep their oldest steps, the past in the place of the future, and windows that are divided by their number."""
 
 from __future__ import annotations
 
@@ -60,17 +61,24 @@ def newest_by_a_count(tree: ast.AST) -> Found:
                 yield unparse(node), node
 
 
+# --- stretches and windows ------------------------------------------------------------------------
+
+
 def read_from_the_beginning(tree: ast.AST) -> Found:
     """Where a loop goes on by steps, never reads where it is, and takes the first step's stretch of something in each
-    round."""
+    round, which it does not shorten."""
     for loop in (one for one in walk(tree) if isinstance(one, ast.For)):
         steps = loop.iter.args[2:] if isinstance(loop.iter, ast.Call) and called(loop.iter) == "range" else []
         if not steps or not isinstance(loop.target, ast.Name) or any(reads(one, loop.target.id) for one in loop.body):
             continue
         step = unparse(steps[0])
-        for node in (one for statement in loop.body for one in walk(statement)):
-            if isinstance(node, ast.Slice) and node.lower is None and node.upper and unparse(node.upper) == step:
-                yield f"{unparse(loop.iter)}: [:{step}]", node
+        inner = [one for statement in loop.body for one in walk(statement)]
+        written = {unparse(to) for one in inner for to, _ in assigned(one)}
+        for node in (one for one in inner if isinstance(one, ast.Subscript) and unparse(one.value) not in written):
+            cuts = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
+            firsts = (one for one in cuts if isinstance(one, ast.Slice) and one.lower is None and one.upper is not None)
+            if any(unparse(one.upper) == step for one in firsts if one.upper is not None):
+                yield f"{unparse(loop.iter)}: {unparse(node)}", node
 
 
 _REACHED = re.compile(r"(prev(ious)?|last|scored|seen|done|old)\w*|\w+_(end|to|until)", re.IGNORECASE)
@@ -94,6 +102,8 @@ def _names_before(function: ast.AST, loop: ast.For) -> list[ast.Name]:
     return [one for one in stored if one.lineno < loop.lineno]
 
 
+# --- positions ------------------------------------------------------------------------------------
+
 _PLACES = re.compile(r"(t|pos(ition)?(_?ids)?s?|steps|seq)(\.(float|to|type_as)\([^()]*\))*|torch\.arange\(.*\)")
 _FACTOR = re.compile(r"((self|cfg|config|args)\.)?(\w+_)?(factor|scaling_factor|scale_factor)")
 
@@ -113,6 +123,9 @@ def positions_stretched(tree: ast.AST) -> Found:
                     yield unparse(node), node
 
 
+# --- past and future ------------------------------------------------------------------------------
+
+
 def oldest_kept(tree: ast.AST) -> Found:
     """Where the last of a row is asked for, and of what stands before it the first steps are kept."""
     for function in functions(tree):
@@ -127,7 +140,7 @@ def oldest_kept(tree: ast.AST) -> Found:
                 yield unparse(node), node
 
 
-_PAST = re.compile(r"past|hist(ory)?|context|ctx|lookback|encoder_part", re.IGNORECASE)
+_PAST = re.compile(r"past|hist(ory)?|context|ctx|lookback", re.IGNORECASE)
 _AHEAD = re.compile(r"(future|ahead|upcoming|known)(_\w+)?", re.IGNORECASE)
 
 

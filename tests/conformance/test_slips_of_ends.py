@@ -53,6 +53,7 @@ class Reader(nn.Module):
 def test_the_end_of_a_text_is_looked_for_by_its_id(vocab, end, name, found, is_told):
     text = READER.format(vocab=vocab, end=end, name=name, found=found)
     assert bool(told(slips.LARGEST_FOR_END, text)) == is_told
+    assert not told(slips.LARGEST_FOR_END, f"{text}\n\ndef pooled(x, ids, eos_id, by='argmax'):\n    return x\n")
 
 
 PLACES = """

@@ -64,7 +64,10 @@ def rolled(model, past, known, steps, horizon):
     [("known[:, :horizon]", True), ("known[:, start : start + horizon]", False), ("known[:, :9]", False)],
 )
 def test_each_round_reads_its_own_stretch(ahead, is_told):
-    assert bool(told(slips.FROM_THE_BEGINNING, ROLLED.format(ahead=ahead))) == is_told
+    text = ROLLED.format(ahead=ahead)
+    assert bool(told(slips.FROM_THE_BEGINNING, text)) == is_told
+    shortened = text.replace("    return past", "        known = known[:, horizon:]\n    return past")
+    assert not told(slips.FROM_THE_BEGINNING, shortened)
 
 
 WINDOWS = """

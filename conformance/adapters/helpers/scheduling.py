@@ -138,12 +138,8 @@ def made_for_an_optimizer(schedule: Called) -> Iterator[Trouble]:
     if OTHER_SHAPES.search(schedule.source.replace("num_cycles", "") if half else schedule.source):
         raise OtherKind("it has another shape")
     optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=_PEAK)
-    given = {
-        "optimizer": optimizer,
-        "warmup": _warm_up(schedule),
-        "total": _TOTAL,
-        "floor": _FLOOR,
-    }  # the peak is 1: also its share
+    # the peak is 1, so that the floor is also a share of it
+    given = {"optimizer": optimizer, "warmup": _warm_up(schedule), "total": _TOTAL, "floor": _FLOOR}
     made = schedule.arguments.call(schedule.function, **given)
     if not isinstance(made, torch.optim.lr_scheduler.LRScheduler):
         raise OtherKind("it gives no schedule")

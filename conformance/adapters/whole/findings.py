@@ -499,47 +499,47 @@ FINDINGS: dict[str, str] = {
         "The rows of a column in a common table begin behind all rows of the column before (Gorishniy et al. 2021)."
     ),
     "results-of-places-begin-with-the-text": (
-        "Places of rows that are filled up in front are counted from the first real one. (Hugging Face Transformers)."
+        "Places of rows that are filled up in front are counted from the first real one (Hugging Face Transformers)."
     ),
     "results-of-long-rows-have-their-last-steps": (
-        "Of a long row the steps right before the one that is asked for are kept. (Kang and McAuley 2018)."
+        "Of a long row the steps right before the one that is asked for are kept (Kang and McAuley 2018)."
     ),
     "results-of-the-future-are-of-its-times": (
-        "What is called the future is taken at the places of the future. (Lim et al. 2021)."
+        "What is called the future is taken at the places of the future (Lim et al. 2021)."
     ),
     "results-of-joined-windows-are-means": (
-        "A sum of weighted windows is divided by the sum of their weights. (PyTorch documentation)."
+        "A sum of weighted windows is divided by the sum of their weights (PyTorch documentation)."
     ),
-    "results-of-bits-a-byte-count-bytes": ("Bits a byte are divided by the bytes of the text. (Gao et al. 2020)."),
+    "results-of-bits-a-byte-count-bytes": ("Bits a byte are divided by the bytes of the text (Gao et al. 2020)."),
     "results-are-written-behind-words": (
-        "Texts that are to be written on are filled up in front. (Hugging Face Transformers documentation)."
+        "Texts that are to be written on are filled up in front (Hugging Face Transformers documentation)."
     ),
     "results-of-merging-hold-all-neighbours": (
-        "Of four neighbours that are merged each is taken once. (Liu et al. 2021)."
+        "Of four neighbours that are merged each is taken once (Liu et al. 2021)."
     ),
     "results-of-shifts-are-undone": (
-        "What is shifted before its windows is shifted back behind them. (Liu et al. 2021)."
+        "What is shifted before its windows is shifted back behind them (Liu et al. 2021)."
     ),
     "results-of-folded-rows-keep-what-hides": (
-        "A mask is repeated in the order in which rows are folded into the batch. (PyTorch documentation)."
+        "A mask is repeated in the order in which rows are folded into the batch (PyTorch documentation)."
     ),
     "results-of-lists-stay-with-their-query": (
-        "Answers of flattened rows are grouped as these were flattened. (PyTorch documentation)."
+        "Answers of flattened rows are grouped as these were flattened (PyTorch documentation)."
     ),
-    "results-of-spans-end-behind-their-start": ("The best span does not end before it begins. (Devlin et al. 2019)."),
+    "results-of-spans-end-behind-their-start": ("The best span does not end before it begins (Devlin et al. 2019)."),
     "results-of-sides-have-their-own-labels": (
-        "The scores of each side of a span are compared with the labels of that side. (Devlin et al. 2019)."
+        "The scores of each side of a span are compared with the labels of that side (Devlin et al. 2019)."
     ),
     "results-of-runs-reach-both-edges": (
-        "A run that touches an edge of a row begins or ends there. (NumPy documentation)."
+        "A run that touches an edge of a row begins or ends there (NumPy documentation)."
     ),
     "results-of-mixtures-are-shares": (
-        "A divergence gets logs of shares, and no softmax is taken of shares. (PyTorch documentation)."
+        "A divergence gets logs of shares, and no softmax is taken of shares (PyTorch documentation)."
     ),
     "results-of-losses-read-what-is-padding": (
-        "A loss that finds out which labels are padding leaves them out. (PyTorch documentation)."
+        "A loss that finds out which labels are padding leaves them out (PyTorch documentation)."
     ),
     "results-of-beams-keep-their-scores": (
-        "Beams and their scores are picked by the same places. (Sutskever et al. 2014)."
+        "Beams and their scores are picked by the same places (Sutskever et al. 2014)."
     ),
 }

@@ -36,7 +36,8 @@ _WORDS: dict[str, str] = {
     ),
     "target": (
         r"tgt|trg|target|targets|dec(oder)?_(in|inp|inputs?|ids|tokens?|x)|(tgt|trg|target|decoder|dec)_(ids?|tokens?|seq|in|"
-        r"input(s|_ids)?|sequence|x|words)|gold_(tokens|ids|seq)|prev_output_tokens|x_dec|inputs?_dec(oder)?|summary|y|y_in|outputs?_so_far"
+        r"input(s|_ids)?|sequence|x|words)|gold_(tokens|ids|seq)|prev_output_tokens|x_dec|"
+        r"inputs?_dec(oder)?|summary|y|y_in|outputs?_so_far"
     ),
 }
 MEANINGS = {meaning: re.compile(words) for meaning, words in _WORDS.items()}

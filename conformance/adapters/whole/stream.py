@@ -104,20 +104,13 @@ def _never_ran(records: Sequence[Record]) -> Iterator[Finding]:
         if id(module) in blocks:
             continue  # told with its list
         certain = bool(tensors) and not _OPTIONAL.search(path.rpartition(".")[2]) and _trained(module)
-        said, mend = (
-            f"{path} ({type(module).__name__}) is made and never used.",
-            "Use it in forward, or do not make it.",
-        )
+        named = f"{path} ({type(module).__name__})"
+        said, mend = f"{named} is made and never used.", "Use it in forward, or do not make it."
         place = _called_instead(records, path, module) or _called_behind(records, path) or _made_at(model, path)
         if _is_copied(model, path, module):
-            said = (
-                f"{path} ({type(module).__name__}) is the pattern that the layers of its stack were copied from, and "
-            )
-            said += "stays a part of the model: its parameters never learn."
-            mend, place = (
-                "Keep it in a local variable of __init__: the stack has copies of its own.",
-                _made_at(model, path),
-            )
+            said = f"{named} is what the layers of its stack were copied from, and stays a part that never learns."
+            mend = "Keep it in a local variable of __init__: the stack has copies of its own."
+            place = _made_at(model, path)
         yield Finding("modules-that-are-made-run", said, place, "a call of this module", "none", mend, certain, (path,))
 
 
