@@ -112,6 +112,9 @@ def grouped_by_each_row(tree: ast.AST) -> Found:
             yield unparse(call), call
 
 
+_LEARNS = re.compile(r"train|fit|run|tun|learn|dpo|sft|ppo", re.IGNORECASE)
+
+
 def whole_behind_its_parts(tree: ast.AST) -> Found:
     """Where a list was cut into parts by name, and a call behind it is handed rows of the list itself beside a part
     that judges."""
@@ -125,7 +128,8 @@ def whole_behind_its_parts(tree: ast.AST) -> Found:
             if len(cuts) < 2 or len(owners) != 1 or not learned or not any(map(JUDGING.fullmatch, names)):
                 continue
             whole = re.compile(rf"\b{re.escape(owners.pop())}\[:")
-            for call in (one for one in calls(function) if one.lineno > line and len(one.args) > 1):
+            learning = (one for one in calls(function) if one.lineno > line and _LEARNS.search(called(one)))
+            for call in (one for one in learning if len(one.args) > 1):
                 texts = [unparse(one) for one in call.args]
                 judges = any(JUDGING.fullmatch(word) for text in texts for word in re.findall(r"\w+", text))
                 if judges and any(map(whole.search, texts)):

@@ -154,7 +154,7 @@ def tables_never_read(tree: ast.AST) -> Found:
             yield unparse(node), node
 
 
-_DROPS = re.compile(r"\w*(Drop|StochasticDepth|LayerDrop)\w*")
+_DROPS = re.compile(r"\w*(Drop(Path|Block|out|Connect|Key|Token|Layer)|StochasticDepth|LayerDrop)\w*")
 _DRAWS = re.compile(r"\b(rand|rand_like|bernoulli|bernoulli_)\(")
 
 

@@ -121,7 +121,8 @@ _OF_PADDING = re.compile(r"(\.ne\(|!= )(self\.|cfg\.)?\w*(pad|ignore|-100)\w*", 
 def padding_told_in_vain(tree: ast.AST) -> Found:
     """Where a loss finds out which labels are padding, and never reads it."""
     for function in functions(tree):
-        if not re.search(r"loss|nll|xent|(^|_)ce(_|$)", function.name, re.IGNORECASE):
+        is_loss = re.search(r"loss|nll|xent|(^|_)ce(_|$)", function.name, re.IGNORECASE)
+        if not is_loss or "ignore_index" in unparse(function):
             continue
         for _, to, given in all_given(function):
             if isinstance(to, ast.Name) and _OF_PADDING.search(unparse(given)) and not reads(function, to.id):

@@ -162,6 +162,9 @@ def past_for_the_future(tree: ast.AST) -> Found:
                 yield f"{name}: {unparse(given)}", given
 
 
+_WEIGHTS = re.compile(r"weight|ramp|window|hann|taper|kernel|triang|gauss|blend|fade", re.IGNORECASE)
+
+
 def joined_by_plain_counts(tree: ast.AST) -> Found:
     """Where windows are added up with weights, and their sum is divided by how many there were."""
     for function in functions(tree):
@@ -172,7 +175,7 @@ def joined_by_plain_counts(tree: ast.AST) -> Found:
             for other in sums if counts else ():
                 alike = unparse(other.target).partition("[")[2] == unparse(one.target).partition("[")[2]
                 weights = isinstance(other.value, ast.BinOp) and isinstance(other.value.op, ast.Mult)
-                if alike and weights and other is not one:
+                if alike and weights and other is not one and _WEIGHTS.search(unparse(other.value)):
                     yield f"{unparse(other)}; {unparse(one)}", one
 
 

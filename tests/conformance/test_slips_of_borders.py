@@ -137,3 +137,4 @@ def test_what_teaches_is_of_the_training_part(learned, is_told):
     run = f"    fit(model, pairs_of({learned}), pairs_of(val))\n"
     assert bool(told(slips.WHOLE_BEHIND_PARTS, f"def main(model, tasks, others):\n{split}{run}")) == is_told
     assert not told(slips.WHOLE_BEHIND_PARTS, f"def main(model, tasks, others, val):\n{run}{split}")
+    assert not told(slips.WHOLE_BEHIND_PARTS, f"def main(tasks):\n{split}    print(tasks[:3], val[:3])\n")

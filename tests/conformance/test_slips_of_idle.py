@@ -134,6 +134,7 @@ class {name}(nn.Module):
         ("DropPath", "pass", True),
         ("DropPath", "if not self.training: return x", False),
         ("Sampler", "pass", False),
+        ("RandomDrops", "pass", False),  # of a picture, before it is learned from
     ],
 )
 def test_a_layer_that_drops_asks_for_the_mode(name, asks, is_told):

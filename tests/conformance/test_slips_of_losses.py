@@ -86,6 +86,7 @@ def test_shares_stand_for_no_logs(made, given, is_told):
         ("masked_loss", "labels != self.pad_id", "nll.mean()", True),
         ("smoothed_nll", "labels.ne(PAD)", "(nll * real).sum() / real.sum()", False),
         ("smoothed_nll", "labels.ne(0)", "nll.mean()", False),
+        ("masked_loss", "labels.ne(PAD)", "F.cross_entropy(nll, labels, ignore_index=PAD)", False),
         ("count_words", "labels.ne(PAD)", "nll.mean()", False),
     ],
 )

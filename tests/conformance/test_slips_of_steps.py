@@ -168,7 +168,12 @@ def joined(windows, length, ramp):
 
 @pytest.mark.parametrize(
     ("added", "counted", "is_told"),
-    [("ramp * window", "1", True), ("ramp * window", "ramp", False), ("window", "1", False)],
+    [
+        ("ramp * window", "1", True),
+        ("ramp * window", "ramp", False),
+        ("window", "1", False),
+        ("gain * x", "1", False),  # one number for all places
+    ],
 )
 def test_weighted_windows_are_divided_by_their_weights(added, counted, is_told):
     assert bool(told(slips.PLAIN_COUNTS, JOINED.format(added=added, counted=counted))) == is_told
