@@ -7,6 +7,7 @@ beside it, and called with small lists. What reads files, prints or trains is no
 from __future__ import annotations
 
 import ast
+import linecache
 import math
 import re
 from collections.abc import Callable, Iterator, Mapping
@@ -25,6 +26,8 @@ _ACTS = re.compile(
     r"\b(open|print|input|exec|eval|subprocess|requests|urlopen|save|load\w*|write\w*|mkdir|backward|step|model|net)\b"
 )
 """What a function that does more than compute says; it is not called."""
+_WATCHED = "schedules-rise-in-warm-up-and-then-fall"
+"""What is watched as it runs, and not asked by a call."""
 _DOES_MORE = re.compile(r"\b(open|print|input|exec|eval|subprocess|requests|urlopen|save|write\w*|mkdir|backward)\b")
 """The same of functions of a kind, which may speak of steps and of models."""
 _GIVEN = re.compile(r"(hyp|pred|cand|out|sys|guess|ours|got|decoded)\w*|hypotheses|y_?(hat|pred)|p|h", re.IGNORECASE)
@@ -140,7 +143,7 @@ def of_their_kind(run: Any) -> Iterator[Figure]:
         for node in nodes:
             function = _loaded(source).get(node.name)
             if callable(function) and not any(map(_DOES_MORE.search, _with_what_it_calls(node.name, texts))):
-                for one in examine([function]).wrong:
+                for one in (wrong for wrong in examine([function]).wrong if wrong.claim != _WATCHED):
                     trouble, edit = one.trouble, one.edit
                     at = f"{source.place(node).rpartition(':')[0]}:{edit.line if edit else node.lineno}"
                     got, expected = str(trouble.got), str(trouble.expected)
@@ -209,6 +212,13 @@ def _sides(names: list[str]) -> tuple[str, str] | None:
 def _loaded(source: Source) -> dict[str, Any]:
     """The imports, functions and constants of a file, without the statements that do something. What it imports was
     imported in the run."""
+    lines = linecache.getlines(source.file)
+    linecache.cache[source.file] = (
+        sum(map(len, lines)),
+        None,
+        lines,
+        source.file,
+    )  # no more looked for
     found: dict[str, Any] = {"__name__": "taken_out"}
     for node in source.tree.body:
         is_constant = isinstance(node, ast.Assign) and not any(isinstance(one, ast.Call) for one in ast.walk(node))
