@@ -1,6 +1,7 @@
 """Functions that stand beside a model in its file: batches, pooling, losses, schedules, metrics, decoding.
 
     trial          what a kind of helper is (`helper`), and how one is called
+    acting         what does more than compute, and is not called
     examining      which functions of a file are helpers, and what is wrong with them
     mending        the one edit of a function that keeps the claim: its line and its text
     texts, collating, answering, windows, pooling, losses, routing, metrics, scheduling, images, boxes, decoding, norms,

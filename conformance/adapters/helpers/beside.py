@@ -15,6 +15,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from conformance.adapters.functions.subjects import source_of
+from conformance.adapters.helpers.acting import acts
 from conformance.adapters.helpers.configured import configured
 from conformance.adapters.helpers.criteria import CRITERION, made_of_defaults
 from conformance.adapters.helpers.handed import names_of
@@ -25,37 +26,7 @@ from conformance.adapters.whole.guests import Guest
 from conformance.adapters.whole.sizes import small
 from conformance.adapters.whole.usage import surroundings
 
-_ACTS = (
-    "open(",
-    "subprocess",
-    "urlopen",
-    "requests.",
-    "load_dataset",
-    "torch.save",
-    "torch.load",
-    "input(",
-    "argparse",
-    "mkdir(",
-    "makedirs(",
-    "rmtree(",
-    "unlink(",
-    "os.remove(",
-    "write_text(",
-    "SummaryWriter(",
-)
-"""What a function that does more than compute says; it is not called."""
-
 _MANY = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
-
-
-SAVES = ("torch.save", "mkdir(", "makedirs(")
-"""What keeps weights in files, and makes folders for them: whoever runs such code puts stand-ins in their place."""
-
-
-def acts(code: Callable[..., Any] | type, *but: str) -> bool:
-    """Whether a function or class does more than compute, but for some things that it may do."""
-    source = source_of(code)
-    return any(word in source for word in _ACTS if word not in but)
 
 
 def functions_beside(found: Any, model: nn.Module, options: Mapping[str, Any]) -> list[Callable[..., Any]]:

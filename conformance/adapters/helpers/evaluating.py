@@ -18,8 +18,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from conformance.adapters.helpers.training import LARGEST, Attempt, Found, Labels, is_trainer, label_forms
-from conformance.adapters.helpers.trial import Trouble, named_parts
+from conformance.adapters.helpers.training import LARGEST, Attempt, Labels, is_trainer, label_forms
+from conformance.adapters.helpers.trial import Found, Trouble, named_parts
 from conformance.adapters.whole.model import WholeModel
 from conformance.adapters.whole.usage import Surroundings, surroundings
 from conformance.places import line_of, short

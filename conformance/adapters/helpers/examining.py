@@ -41,11 +41,10 @@ from conformance.adapters.helpers import (  # noqa: F401  (they register their k
     weighting,
     windows,
 )
-from conformance.adapters.helpers.beside import acts
+from conformance.adapters.helpers.acting import acts
 from conformance.adapters.helpers.handed import names_of
 from conformance.adapters.helpers.mending import Edit, mended
-from conformance.adapters.helpers.training import Found
-from conformance.adapters.helpers.trial import HELPERS, Helper, Trouble
+from conformance.adapters.helpers.trial import HELPERS, Found, Helper, Trouble
 from conformance.places import line_of, short
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from conformance.adapters import Specification
 from conformance.adapters.functions.implementation import FunctionImplementation, roles_of
-from conformance.adapters.helpers.beside import acts
+from conformance.adapters.helpers.acting import acts
 from conformance.adapters.helpers.evaluating import evaluated, is_evaluator
 from conformance.adapters.helpers.examining import Examined, examine
 from conformance.adapters.helpers.handed import names_of

@@ -12,8 +12,7 @@ import torch
 from torch import Tensor
 
 from conformance.adapters.functions.arguments import PAD, Arguments, read
-from conformance.adapters.helpers.training import Found
-from conformance.adapters.helpers.trial import OtherKind, Trouble, parts, seeded, shown, tensor
+from conformance.adapters.helpers.trial import Found, OtherKind, Trouble, parts, seeded, shown, tensor
 from conformance.adapters.inference.facts import Unresolved
 from conformance.adapters.whole.model import WholeModel
 from conformance.places import line_of

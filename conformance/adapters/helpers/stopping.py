@@ -23,9 +23,8 @@ import torch
 from torch import Tensor, nn
 
 from conformance.adapters.functions.subjects import source_of
-from conformance.adapters.helpers.beside import SAVES, acts
-from conformance.adapters.helpers.training import Found
-from conformance.adapters.helpers.trial import OtherKind, Trouble, seeded
+from conformance.adapters.helpers.acting import SAVES, acts
+from conformance.adapters.helpers.trial import Found, OtherKind, Trouble, seeded
 from conformance.places import line_of, short
 
 IN_A_ROW = "early-stopping-counts-in-a-row"

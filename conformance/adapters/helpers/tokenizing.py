@@ -16,9 +16,8 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from conformance.adapters.helpers.beside import acts
-from conformance.adapters.helpers.training import Found
-from conformance.adapters.helpers.trial import OtherKind, Trouble, named_parts, seeded, shown
+from conformance.adapters.helpers.acting import acts
+from conformance.adapters.helpers.trial import Found, OtherKind, Trouble, named_parts, seeded, shown
 from conformance.adapters.whole.sizes import small
 from conformance.places import line_of, short
 

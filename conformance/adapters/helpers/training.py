@@ -15,7 +15,6 @@ import io
 import re
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from itertools import product
 from types import MethodType, SimpleNamespace
 from typing import Any
@@ -30,7 +29,7 @@ from conformance.adapters.functions.subjects import source_of
 from conformance.adapters.helpers.criteria import CrossEntropy, criteria_of
 from conformance.adapters.helpers.drawn import Parts, drawn, parts_of, tree_of
 from conformance.adapters.helpers.modes import left_in_evaluation, rests
-from conformance.adapters.helpers.trial import Trouble, seeded
+from conformance.adapters.helpers.trial import Found, Trouble, seeded
 from conformance.adapters.inference.calls import tensors_in
 from conformance.adapters.inference.facts import Unresolved
 from conformance.adapters.whole.configs import Guessed
@@ -156,17 +155,6 @@ def makes_one_step(function: Callable[..., Any]) -> bool:
     if not _STEP.fullmatch(getattr(function, "__name__", "").lower()):
         return False
     return any(re.fullmatch(_WORDS["optimizer"], name.lower()) for name in inspect.signature(function).parameters)
-
-
-@dataclass(frozen=True)
-class Found:
-    """What a claim says of a function that trains. trouble: None where it is kept; else with the line, and the mend."""
-
-    claim: str
-    function: str
-    trouble: Trouble | None = None
-    place: str = ""
-    mend: str = ""
 
 
 _MODES = "functions-that-train-stay-in-training-mode"

@@ -38,6 +38,17 @@ class Trouble:
 
 
 @dataclass(frozen=True)
+class Found:
+    """What a claim says of a function that trains. trouble: None where it is kept; else with the line, and the mend."""
+
+    claim: str
+    function: str
+    trouble: Trouble | None = None
+    place: str = ""
+    mend: str = ""
+
+
+@dataclass(frozen=True)
 class Helper:
     """A kind of helper. claim: what it must keep. named: the names of such functions, as a pattern that is searched.
     words: the meaning of its parameters; needs: the meanings that it must have. trial: gives what is wrong."""
