@@ -26,7 +26,10 @@ _PLACE = re.compile(r"(?P<file>.+?):(?P<line>\d+)(?!\d)")
 
 
 def innermost_line(error: BaseException) -> str:
-    """ "file:line in function: source" of the innermost frame outside libraries, or of the innermost frame."""
+    """ "file:line in function: source" of the innermost frame outside libraries, or of the innermost frame; for a file
+    that is no Python, "file:line: source" of the line that cannot be read, which no frame names."""
+    if isinstance(error, SyntaxError) and error.filename and error.lineno and is_users(error.filename):
+        return f"{short(error.filename)}:{error.lineno}: {(error.text or '').strip()}"
     frames = list(traceback.walk_tb(error.__traceback__))
     if not frames:
         return ""

@@ -146,6 +146,7 @@ def test_closing_ends_every_process():
         ("raise ValueError('long ' * 300_000)", "the answer takes 1,5.* bytes, and may take 1,048,576"),
         ("import os\nos._exit(7)", "ended its process with exit code 7"),
         ("raise ValueError('broken file')", "importing it raised ValueError: broken file at"),
+        ("x = 1\ndef f(:\n", r"importing it raised SyntaxError: .* at .*subject\.py:2: def f\(:"),
         ("import sys\nsys.exit('no display')", "importing it raised SystemExit: no display"),
         (
             "class X:\n  def __init__(self): raise OSError('no weights')\n  build = 1",
