@@ -20,7 +20,8 @@ results     what is made of answers: counts, gains, orders that are undone
 losses      cross-entropies of shares, focal losses, z-terms
 retrieval   searches: temperatures, candidates, pools, reciprocal ranks
 judging     what judges a model, and what chooses its states
-measures    what is measured: errors, ranks, perplexities, bits, unions, tables of counts
+measures    what is measured: errors, ranks, unions, tables of counts
+bits        perplexities and bits: their logarithms, and what they are divided by
 training    training loops: gradients, clipping, what is kept, schedules, seeds
 states      what is loaded of saved weights and merged into them, averages, scales that nothing learns
 

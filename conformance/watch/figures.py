@@ -138,8 +138,8 @@ def roots_of_errors(run: Any) -> Iterator[Figure]:
 def of_their_kind(run: Any) -> Iterator[Figure]:
     """Functions that prepare batches, decode or measure: does each keep the claim of its kind, as beside a model?"""
     for source in sources(run):
-        texts = {one.name: ast.unparse(one) for one in source.tree.body if isinstance(one, ast.FunctionDef)}
         nodes = [node for node in source.tree.body if isinstance(node, ast.FunctionDef)]
+        texts = {node.name: ast.unparse(node) for node in nodes}
         for node in nodes:
             function = _loaded(source).get(node.name)
             if callable(function) and not any(map(_DOES_MORE.search, _with_what_it_calls(node.name, texts))):
@@ -213,12 +213,8 @@ def _loaded(source: Source) -> dict[str, Any]:
     """The imports, functions and constants of a file, without the statements that do something. What it imports was
     imported in the run."""
     lines = linecache.getlines(source.file)
-    linecache.cache[source.file] = (
-        sum(map(len, lines)),
-        None,
-        lines,
-        source.file,
-    )  # no more looked for
+    # Without a time of change they stay known when the file is gone.
+    linecache.cache[source.file] = (sum(map(len, lines)), None, lines, source.file)
     found: dict[str, Any] = {"__name__": "taken_out"}
     for node in source.tree.body:
         is_constant = isinstance(node, ast.Assign) and not any(isinstance(one, ast.Call) for one in ast.walk(node))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from rules_of_text import told
 
-from conformance.slips import fitting, measures, parts, results
+from conformance.slips import bits, fitting, parts, results
 from conformance.slips import judging as slips
 
 
@@ -185,8 +185,8 @@ def test_paths_are_merged_before_blanks_are_dropped(body, is_told):
 )
 def test_figures_in_bits_are_in_bits(name, value, is_told):
     text = f"def {name}(nats, loss_sum, chars):\n    return {value}\n"
-    assert bool(told(measures.NATS, text + "uniform = math.log(27) / math.log(2)")) == is_told
-    assert not told(measures.NATS, text + f"figure = {name}(1.0, 1.0, 2) / math.log(2)")
+    assert bool(told(bits.NATS, text + "uniform = math.log(27) / math.log(2)")) == is_told
+    assert not told(bits.NATS, text + f"figure = {name}(1.0, 1.0, 2) / math.log(2)")
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from rules_of_text import told
 
+from conformance.slips import bits
 from conformance.slips import measures as slips
 
 
@@ -79,7 +80,7 @@ def test_measures_of_ranks_are_given_scores(given, is_told):
     ],
 )
 def test_bits_are_nats_divided(said, is_told):
-    assert bool(told(slips.BITS, said)) == is_told
+    assert bool(told(bits.BITS, said)) == is_told
 
 
 @pytest.mark.parametrize(
@@ -137,13 +138,11 @@ def test_a_table_is_read_as_it_is_filled(filled, read, is_told):
     ],
 )
 def test_a_perplexity_has_the_base_of_its_loss(line, is_told):
-    assert bool(told(slips.PERPLEXITIES, f"import torch\nloss = F.cross_entropy(logits, y)\n{line}")) == is_told
+    assert bool(told(bits.PERPLEXITIES, f"import torch\nloss = F.cross_entropy(logits, y)\n{line}")) == is_told
 
 
 def test_a_loss_in_bits_may_be_a_power_of_two():
-    assert not told(
-        slips.PERPLEXITIES, "import torch\nloss = F.cross_entropy(logits, y) / math.log(2)\nppl = 2 ** loss"
-    )
+    assert not told(bits.PERPLEXITIES, "import torch\nloss = F.cross_entropy(logits, y) / math.log(2)\nppl = 2 ** loss")
 
 
 @pytest.mark.parametrize(
@@ -209,4 +208,4 @@ def test_rows_do_not_find_themselves(compared, more, is_told):
 )
 def test_bits_a_byte_count_bytes(tokenizer, name, given, is_told):
     text = f"{tokenizer}\n\n\ndef pack(docs, y):\n    {name} = {given}\n    return {name}\n"
-    assert bool(told(slips.TOKENS_FOR_BYTES, text)) == is_told
+    assert bool(told(bits.TOKENS_FOR_BYTES, text)) == is_told
